@@ -1,0 +1,1 @@
+//! corelog client.

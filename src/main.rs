@@ -1,0 +1,2 @@
+//! The corelog binary.
+fn main() {}
