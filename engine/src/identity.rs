@@ -212,3 +212,12 @@ impl fmt::Display for PartitionId {
         write!(f, "{}/{}", self.topic, self.partition)
     }
 }
+
+/// A producer's identity: id and incarnation.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Producer {
+    /// Who.
+    pub id: ProducerId,
+    /// Which incarnation.
+    pub epoch: ProducerEpoch,
+}

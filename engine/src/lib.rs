@@ -11,15 +11,17 @@ extern crate alloc;
 #[cfg(test)]
 extern crate std;
 
-pub mod corruption;
-pub mod disk;
-pub mod effect;
-pub mod group;
-pub mod identity;
 pub mod limits;
-pub mod log;
-pub mod metadata;
-pub mod publish;
-pub mod rejection;
-pub mod request;
+pub mod identity;
 pub mod time;
+pub mod disk;
+pub mod corruption;
+pub mod rejection;
+pub mod admission;
+pub mod publish;
+pub mod metadata;
+pub mod producer;
+pub mod log;
+pub mod request;
+pub mod group;
+pub mod effect;

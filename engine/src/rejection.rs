@@ -160,6 +160,8 @@ rejections! {
     UnknownTopicId, 100, 404, "unknown_topic_id", AfterRefresh, "no topic has that id; refresh metadata";
     /// Name and id of a topic disagree.
     InconsistentTopicId, 103, 409, "inconsistent_topic_id", AfterRefresh, "the topic was deleted and made again; refresh metadata";
+    /// Refused while the disk is full.
+    StorageFull, 56, 507, "storage_full", Later, "the broker's disk is full; publishes wait until space is free";
     /// A commit past the end of the log, refused on HTTP and to the native client.
     CommitPastEnd, 1, 409, "commit_past_end", Never, "the offset to commit lies past the partition's end";
 }

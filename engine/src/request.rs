@@ -6,9 +6,7 @@ use alloc::vec::Vec;
 
 use bytes::Bytes;
 
-use crate::identity::{
-    Generation, LeaderEpoch, Offset, PartitionId, PartitionIndex, ProducerEpoch, ProducerId,
-};
+use crate::identity::{Generation, LeaderEpoch, Offset, PartitionId};
 use crate::publish::VerifiedBatches;
 use crate::rejection::Rejection;
 use crate::time::Monotonic;
@@ -481,15 +479,3 @@ pub struct GroupListing {
     /// Where it stands.
     pub state: GroupState,
 }
-
-/// A producer's identity.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub struct Producer {
-    /// Who.
-    pub id: ProducerId,
-    /// Which incarnation.
-    pub epoch: ProducerEpoch,
-}
-
-/// A partition by number, of a topic named elsewhere.
-pub type Partition = PartitionIndex;
