@@ -1,6 +1,8 @@
 //! Tests over every message at every version.
 #![allow(clippy::unwrap_used, clippy::panic)]
 
+mod golden;
+mod primitives;
 mod round_trip;
 pub(crate) mod sample;
 
