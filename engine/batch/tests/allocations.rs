@@ -7,8 +7,8 @@ use std::cell::Cell;
 
 use bytes::Bytes;
 use corelog_batch::{
-    Attributes, BatchBuilder, BatchError, BatchHeader, BatchOptions, Codec, HEADER_BYTES, open,
-    record_refs, records, scan_records, verify_stored_batch,
+    Attributes, BatchBuilder, BatchError, BatchHeader, BatchOptions, BodyFault, Codec,
+    HEADER_BYTES, open, record_refs, records, scan_records, verify_stored_batch,
 };
 
 thread_local! {
@@ -125,34 +125,39 @@ fn the_size_that_a_stream_claims_is_not_reserved() {
         &snappy_claiming_gigabytes,
     ]
     .concat();
-    // Linked blocks of 4 MiB, content size 2^62, then a block of 20 bytes that is not there in full.
-    let descriptor = [0x48, 0x70, 0, 0, 0, 0, 0, 0, 0, 0x40];
-    for (codec, body) in [
-        (Codec::Snappy, snappy_claiming_gigabytes.to_vec()),
-        (Codec::Snappy, framed_snappy),
+    let window_too_large = "Frame requires too much memory for decoding";
+    // Both LZ4 frames announce linked blocks of 4 MiB; the first announces 2^62 bytes of content as well.
+    let lz4_with_size = [0x48, 0x70, 0, 0, 0, 0, 0, 0, 0, 0x40, 0xf6, 20, 0, 0, 0];
+    let lz4_without_end = [0x40, 0x70, 0xdf, 2, 0, 0, 0, 0x10, 0];
+    let lz4_magic = [0x04, 0x22, 0x4d, 0x18];
+    let zstd_of_one_segment = [0x28, 0xb5, 0x2f, 0xfd, 0xe0, 0, 0, 0, 0, 0, 0, 0, 0x40];
+    let snappy_fault = BodyFault::Malformed("Snappy block claims more than it can hold");
+    for (codec, body, fault) in [
+        (
+            Codec::Snappy,
+            snappy_claiming_gigabytes.to_vec(),
+            snappy_fault,
+        ),
+        (Codec::Snappy, framed_snappy, snappy_fault),
         (
             Codec::Lz4,
-            [
-                &[0x04, 0x22, 0x4d, 0x18][..],
-                &descriptor,
-                &[0, 20, 0, 0, 0],
-            ]
-            .concat(),
+            [&lz4_magic[..], &lz4_with_size].concat(),
+            BodyFault::Truncated,
         ),
         (
             Codec::Lz4,
-            vec![
-                0x04, 0x22, 0x4d, 0x18, 0x40, 0x70, 0xdf, 2, 0, 0, 0, 0x10, 0,
-            ],
+            [&lz4_magic[..], &lz4_without_end].concat(),
+            BodyFault::Truncated,
         ),
         (
             Codec::Zstd,
-            vec![0x28, 0xb5, 0x2f, 0xfd, 0xe0, 0, 0, 0, 0, 0, 0, 0, 0x40],
+            zstd_of_one_segment.to_vec(),
+            BodyFault::Malformed(window_too_large),
         ),
     ] {
         let batch = batch_with_body(codec, 1, &body);
         let (opened, _, largest) = counted(|| open(&batch, 1 << 30));
-        assert!(matches!(opened, Err(BatchError::Body { .. })), "{opened:?}");
+        assert_eq!(opened, Err(BatchError::Body { codec, fault }));
         assert!(largest <= 128 * 1024, "{codec}: {largest} bytes at once");
     }
 }
