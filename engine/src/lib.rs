@@ -25,3 +25,5 @@ pub mod log;
 pub mod request;
 pub mod group;
 pub mod effect;
+pub mod replica;
+pub mod core_state;

@@ -219,6 +219,32 @@ impl ProducerTable {
         });
     }
 
+    /// Puts what came later into this table: recovery reads the log above a snapshot before it has
+    /// the snapshot.
+    pub fn absorb(&mut self, later: Self) {
+        for (id, mut newer) in later.producers {
+            match self.producers.get_mut(&id) {
+                Some(known) if known.epoch == newer.epoch => {
+                    let newest = known.batches.back().map(|batch| batch.first_offset);
+                    newer
+                        .batches
+                        .retain(|batch| Some(batch.first_offset) > newest);
+                    known.batches.append(&mut newer.batches);
+                    let surplus = known.batches.len().saturating_sub(PRODUCER_BATCHES);
+                    known.batches.drain(..surplus);
+                    known.appended_ms = known.appended_ms.max(newer.appended_ms);
+                }
+                Some(known) if known.epoch > newer.epoch => {}
+                _ => {
+                    if !self.producers.contains_key(&id) {
+                        self.make_room();
+                    }
+                    self.producers.insert(id, newer);
+                }
+            }
+        }
+    }
+
     /// Forgets producers that have not published for `expiry_ms` of log time.
     pub fn expire(&mut self, log_time_ms: u64, expiry_ms: u64) {
         self.producers

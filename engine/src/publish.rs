@@ -59,6 +59,29 @@ impl VerifiedBatches {
             .sum()
     }
 
+    /// The batches with the broker's append time in place of the producer's stamps, for topics that
+    /// ask for it (the one change of a batch that its checksum covers, so it is made anew).
+    #[must_use]
+    pub fn with_append_time(self, append_time_ms: u64) -> Self {
+        let stamp = i64::try_from(append_time_ms).unwrap_or(i64::MAX);
+        let mut bytes = match self.bytes.try_into_mut() {
+            Ok(unique) => unique,
+            Err(shared) => bytes::BytesMut::from(&shared[..]),
+        };
+        let mut batches = self.batches;
+        for batch in &mut batches {
+            let range = &mut bytes[batch.start..batch.end];
+            corelog_batch::stamp_log_append_time(range, stamp);
+            if let Ok(header) = BatchHeader::parse(range) {
+                batch.header = header;
+            }
+        }
+        Self {
+            bytes: bytes.freeze(),
+            batches,
+        }
+    }
+
     /// Takes the parts out, so that a uniquely owned buffer stays uniquely owned.
     pub fn into_parts(self) -> (Bytes, Vec<VerifiedBatch>) {
         (self.bytes, self.batches)

@@ -1,0 +1,388 @@
+//! Group requests: handed to the coordinator that owns them, whose records are appended to its own
+//! partition.
+
+use alloc::collections::BTreeMap;
+use alloc::vec::Vec;
+
+use bytes::Bytes;
+use corelog_batch::{BatchBuilder, BatchHeader, BatchOptions};
+
+use super::{CoreState, ReadPurpose};
+use crate::effect::{Effect, Effects, Report};
+use crate::group::{AppendToken, Coordinator, GroupEffect, GroupEffects, GroupRecord};
+use crate::identity::{Offset, PartitionId, TopicId};
+use crate::limits::{BATCH_BYTES_MAX, BATCH_OPENED_BYTES_MAX, SCAN_READ_BYTES};
+use crate::log::{LogFault, Pieces, Started};
+use crate::publish::VerifiedBatches;
+use crate::rejection::Rejection;
+use crate::replica::{Waiter, queue};
+use crate::request::{GroupRequest, RequestId, Response};
+use crate::time::{Monotonic, Now};
+
+/// Appends whose place in the log is remembered, so that a snapshot that began with one can become
+/// the log start.
+const APPENDS_REMEMBERED_MAX: usize = 1 << 20;
+
+/// One coordinator and how far it has read its log.
+#[derive(Debug)]
+pub(super) struct CoordinatorState {
+    coordinator: Coordinator,
+    loading: Option<Offset>,
+    appends: BTreeMap<AppendToken, Offset>,
+    broken: bool,
+}
+
+impl CoordinatorState {
+    pub(super) fn is_loaded(&self) -> bool {
+        self.loading.is_none()
+    }
+}
+
+impl CoreState {
+    pub(super) fn on_group(
+        &mut self,
+        id: RequestId,
+        request: GroupRequest,
+        now: Now,
+        effects: &mut Effects,
+    ) {
+        let partition = request.coordinator;
+        let Some(state) = self.coordinators.get_mut(&partition) else {
+            let loading = self.image.partition(partition).is_some();
+            let rejection = if loading {
+                Rejection::CoordinatorLoading
+            } else {
+                Rejection::NotCoordinator
+            };
+            return self.reply(id, Err(rejection), effects);
+        };
+        if state.broken {
+            return self.reply(id, Err(Rejection::CoordinatorUnavailable), effects);
+        }
+        let mut out = GroupEffects::new();
+        state.coordinator.handle(id, request, now, &mut out);
+        self.perform_group(partition, out, now, effects);
+    }
+
+    /// An append of the coordinator is committed, or failed.
+    pub(super) fn on_group_appended(
+        &mut self,
+        partition: PartitionId,
+        token: u64,
+        outcome: Result<(), Rejection>,
+        now: Now,
+        effects: &mut Effects,
+    ) {
+        let Some(state) = self.coordinators.get_mut(&partition) else {
+            return;
+        };
+        let mut out = GroupEffects::new();
+        state
+            .coordinator
+            .appended(AppendToken(token), outcome, now, &mut out);
+        self.perform_group(partition, out, now, effects);
+    }
+
+    pub(super) fn tick_coordinators(&mut self, now: Now, effects: &mut Effects) {
+        let due = |state: &CoordinatorState| {
+            state
+                .coordinator
+                .next_wake()
+                .is_some_and(|wake| wake <= now.monotonic)
+        };
+        let partitions: Vec<PartitionId> = self
+            .coordinators
+            .iter()
+            .filter(|(_, state)| due(state))
+            .map(|(partition, _)| *partition)
+            .collect();
+        for partition in partitions {
+            let Some(state) = self.coordinators.get_mut(&partition) else {
+                continue;
+            };
+            let mut out = GroupEffects::new();
+            state.coordinator.tick(now, &mut out);
+            self.perform_group(partition, out, now, effects);
+        }
+    }
+
+    pub(super) fn next_coordinator_wake(&self) -> Option<Monotonic> {
+        self.coordinators
+            .values()
+            .filter_map(|state| state.coordinator.next_wake())
+            .min()
+    }
+
+    pub(super) fn cancel_group_request(&mut self, id: RequestId, now: Now) {
+        for state in self.coordinators.values_mut() {
+            state.coordinator.cancel(id, now);
+        }
+    }
+
+    pub(super) fn forget_topic_offsets(&mut self, topic: TopicId, now: Now, effects: &mut Effects) {
+        let partitions: Vec<PartitionId> = self.coordinators.keys().copied().collect();
+        for partition in partitions {
+            let Some(state) = self
+                .coordinators
+                .get_mut(&partition)
+                .filter(|state| state.is_loaded())
+            else {
+                continue;
+            };
+            let mut out = GroupEffects::new();
+            state.coordinator.forget_topic(topic, now, &mut out);
+            self.perform_group(partition, out, now, effects);
+        }
+    }
+
+    fn perform_group(
+        &mut self,
+        partition: PartitionId,
+        out: GroupEffects,
+        now: Now,
+        effects: &mut Effects,
+    ) {
+        for effect in out {
+            match effect {
+                GroupEffect::Reply { id, answer } => {
+                    self.reply(id, answer.map(Response::Group), effects)
+                }
+                GroupEffect::Append { token, records } => {
+                    self.append_group(partition, token, &records, now, effects)
+                }
+                GroupEffect::MoveLogStart { token } => {
+                    self.trim_offsets_log(partition, token, effects)
+                }
+            }
+        }
+    }
+
+    fn append_group(
+        &mut self,
+        partition: PartitionId,
+        token: AppendToken,
+        records: &[GroupRecord],
+        now: Now,
+        effects: &mut Effects,
+    ) {
+        let Some(replica) = self.replicas.get(&partition) else {
+            return;
+        };
+        let first_offset = replica.log.end();
+        let placed = match build(records, now) {
+            Some(batches) => self.place(
+                partition,
+                batches,
+                Waiter::Coordinator(token.0),
+                Monotonic(u64::MAX),
+                now,
+                effects,
+            ),
+            None => Err(Rejection::MessageTooLarge),
+        };
+        match placed {
+            Ok(()) => self.remember_append(partition, token, first_offset),
+            Err(rejection) => {
+                self.on_group_appended(partition, token.0, Err(rejection), now, effects)
+            }
+        }
+    }
+
+    fn remember_append(
+        &mut self,
+        partition: PartitionId,
+        token: AppendToken,
+        first_offset: Offset,
+    ) {
+        let Some(state) = self.coordinators.get_mut(&partition) else {
+            return;
+        };
+        if state.appends.len() == APPENDS_REMEMBERED_MAX {
+            state.appends.pop_first();
+        }
+        state.appends.insert(token, first_offset);
+    }
+
+    fn trim_offsets_log(
+        &mut self,
+        partition: PartitionId,
+        token: AppendToken,
+        effects: &mut Effects,
+    ) {
+        let Some(state) = self.coordinators.get_mut(&partition) else {
+            return;
+        };
+        let Some(offset) = state.appends.get(&token).copied() else {
+            return;
+        };
+        state.appends = state.appends.split_off(&token);
+        if let Some(replica) = self.replicas.get_mut(&partition) {
+            let mut disk = queue(&mut self.operations, effects);
+            replica.log.delete_before(offset, &mut disk);
+        }
+    }
+
+    /// A partition of the offsets topic is open: its coordinator reads it from the start.
+    pub(super) fn begin_loading(
+        &mut self,
+        partition: PartitionId,
+        now: Now,
+        effects: &mut Effects,
+    ) {
+        let Some(replica) = self.replicas.get(&partition) else {
+            return;
+        };
+        let state = CoordinatorState {
+            coordinator: Coordinator::new(self.settings.group.clone(), now),
+            loading: Some(replica.log.start()),
+            appends: BTreeMap::new(),
+            broken: false,
+        };
+        self.coordinators.insert(partition, state);
+        self.load_more(partition, now, effects);
+    }
+
+    fn load_more(&mut self, partition: PartitionId, now: Now, effects: &mut Effects) {
+        loop {
+            let Some(replica) = self.replicas.get_mut(&partition) else {
+                return;
+            };
+            let Some(state) = self.coordinators.get_mut(&partition) else {
+                return;
+            };
+            let Some(from) = state.loading else { return };
+            // What recovery found is durable, and with one voter that is committed, also before the
+            // metadata has heard that the log has begun.
+            let up_to = replica.log.durable_end();
+            if from >= up_to {
+                state.loading = None;
+                let mut out = GroupEffects::new();
+                state.coordinator.loaded(now, &mut out);
+                return self.perform_group(partition, out, now, effects);
+            }
+            let mut disk = queue(&mut self.operations, effects);
+            match replica.log.read(from, SCAN_READ_BYTES, up_to, &mut disk) {
+                Started::Pending(read) => {
+                    self.reads.insert((partition, read), ReadPurpose::Load);
+                    return;
+                }
+                Started::Ready(pieces) => {
+                    if let Err(what) = state.replay(&pieces) {
+                        return self.break_coordinator(partition, what, effects);
+                    }
+                }
+            }
+        }
+    }
+
+    pub(super) fn on_loaded_part(
+        &mut self,
+        partition: PartitionId,
+        result: Result<Pieces, LogFault>,
+        now: Now,
+        effects: &mut Effects,
+    ) {
+        let Some(state) = self.coordinators.get_mut(&partition) else {
+            return;
+        };
+        let replayed = match result {
+            Ok(pieces) => state.replay(&pieces),
+            Err(fault) => Err(alloc::format!("{fault}")),
+        };
+        match replayed {
+            Ok(()) => self.load_more(partition, now, effects),
+            Err(what) => self.break_coordinator(partition, what, effects),
+        }
+    }
+
+    /// Groups whose log cannot be read are not served: unreadable is never taken for empty.
+    fn break_coordinator(
+        &mut self,
+        partition: PartitionId,
+        what: alloc::string::String,
+        effects: &mut Effects,
+    ) {
+        if let Some(state) = self.coordinators.get_mut(&partition) {
+            state.loading = None;
+            state.broken = true;
+        }
+        self.counters.logs_stopped += 1;
+        effects.push(Effect::Report(Report::LogStopped(partition, what)));
+    }
+
+    /// The replica of a coordinator's partition can no longer append.
+    pub(super) fn resign_coordinator(&mut self, partition: PartitionId, effects: &mut Effects) {
+        let Some(mut state) = self.coordinators.remove(&partition) else {
+            return;
+        };
+        let mut out = GroupEffects::new();
+        state.coordinator.resign(&mut out);
+        for effect in out {
+            if let GroupEffect::Reply { id, answer } = effect {
+                self.reply(id, answer.map(Response::Group), effects);
+            }
+        }
+        state.loading = None;
+        state.broken = true;
+        self.coordinators.insert(partition, state);
+    }
+}
+
+impl CoordinatorState {
+    fn replay(&mut self, pieces: &Pieces) -> Result<(), alloc::string::String> {
+        let Some(mut next) = self.loading else {
+            return Ok(());
+        };
+        for piece in pieces {
+            for batch in corelog_batch::batches(piece.clone()) {
+                let (header, bytes) = batch.map_err(|error| alloc::format!("{error}"))?;
+                next = self.replay_batch(&header, &bytes, next)?;
+            }
+        }
+        if self.loading == Some(next) {
+            return Err(alloc::string::String::from(
+                "a read of the offsets log brought nothing",
+            ));
+        }
+        self.loading = Some(next);
+        Ok(())
+    }
+
+    fn replay_batch(
+        &mut self,
+        header: &BatchHeader,
+        bytes: &Bytes,
+        from: Offset,
+    ) -> Result<Offset, alloc::string::String> {
+        let body = corelog_batch::open(bytes, BATCH_OPENED_BYTES_MAX)
+            .map_err(|error| alloc::format!("{error}"))?;
+        for record in corelog_batch::records(header, body) {
+            let record = record.map_err(|error| alloc::format!("{error}"))?;
+            // The log start may lie inside a batch.
+            if record.offset(header) < from.to_wire() {
+                continue;
+            }
+            let Some(key) = &record.key else { continue };
+            self.coordinator
+                .replay(key, record.value.as_ref())
+                .map_err(|error| alloc::format!("{error:?}"))?;
+        }
+        Offset::from_wire(header.next_offset())
+            .ok_or_else(|| alloc::string::String::from("a negative offset"))
+    }
+}
+
+fn build(records: &[GroupRecord], now: Now) -> Option<VerifiedBatches> {
+    let options = BatchOptions {
+        batch_bytes_max: BATCH_BYTES_MAX,
+        ..BatchOptions::default()
+    };
+    let mut builder = BatchBuilder::new(options);
+    let stamp = i64::try_from(now.wall.0).unwrap_or(0);
+    for record in records {
+        builder
+            .append(stamp, Some(&record.key), record.value.as_deref(), &[])
+            .ok()?;
+    }
+    Some(VerifiedBatches::own(builder.build().ok()?.freeze()))
+}
