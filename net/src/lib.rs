@@ -1,1 +1,7 @@
-//! corelog net.
+//! Bytes to requests and back: HTTP routes and bodies, configured sockets.
+//!
+//! Nothing here decides or runs anything: no task, no clock, no randomness. The shard reads and
+//! writes; the engine decides.
+
+pub mod http;
+pub mod socket;
