@@ -11,7 +11,7 @@ impl Seeded {
     }
 
     /// The next number of 64 bits.
-    pub fn next(&mut self) -> u64 {
+    pub fn draw(&mut self) -> u64 {
         self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
         let mut mixed = self.0;
         mixed = (mixed ^ (mixed >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
@@ -22,6 +22,6 @@ impl Seeded {
     /// A number below `bound`, which must be at least 1.
     pub fn below(&mut self, bound: u64) -> u64 {
         assert!(bound > 0, "a bound of 0 leaves no number");
-        self.next() % bound
+        self.draw() % bound
     }
 }
