@@ -153,6 +153,12 @@ macro_rules! apis {
             }
 
             impl Response for $response {}
+
+            impl From<$response> for AnyResponse {
+                fn from(response: $response) -> Self {
+                    Self::$name(response)
+                }
+            }
         )*
 
         /// A request of any kind.

@@ -4,7 +4,7 @@ use core::fmt;
 
 use bytes::{Buf, Bytes, BytesMut};
 
-use crate::api::{API_VERSIONS, ApiKey, Message, Request, Response};
+use crate::api::{API_VERSIONS, AnyResponse, ApiKey, Message, Request, Response};
 use crate::error::{DecodeError, EncodeError};
 use crate::error_code::ErrorCode;
 use crate::limits::DecodeLimits;
@@ -228,6 +228,21 @@ pub fn encode_response<R: Response>(
 ) -> Result<EncodedBytes, EncodeError> {
     let mut writer = Writer::frame();
     write_response_header(&mut writer, correlation_id, R::API, version);
+    response.write_body(&mut writer, version);
+    writer.finish()
+}
+
+/// As [`encode_response`], for a response of any kind.
+///
+/// # Errors
+/// As [`encode_response`].
+pub fn encode_any_response(
+    correlation_id: i32,
+    version: i16,
+    response: &AnyResponse,
+) -> Result<EncodedBytes, EncodeError> {
+    let mut writer = Writer::frame();
+    write_response_header(&mut writer, correlation_id, response.api(), version);
     response.write_body(&mut writer, version);
     writer.finish()
 }

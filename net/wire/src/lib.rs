@@ -23,6 +23,7 @@ pub mod frame;
 mod limits;
 pub mod messages;
 pub mod primitives;
+mod produce_walk;
 #[cfg(test)]
 mod tests;
 
@@ -34,3 +35,4 @@ pub use error_code::ErrorCode;
 pub use limits::DecodeLimits;
 pub use messages::*;
 pub use primitives::{EncodedBytes, Form, Reader, Records, Uuid, Value, WireString, Writer};
+pub use produce_walk::{ProducePartition, ProducePartitions, ProduceWalk};

@@ -3,8 +3,9 @@
 /// Limits on one decoded message. Bytes are bounded by the frame itself
 /// ([`crate::frame::take_frame`]); these bound what those bytes may expand to.
 ///
-/// The largest element is about 250 bytes in memory and at least 6 bytes on the wire, so a message
-/// can take at most `elements_total_max * 250` bytes, and less if its frame is small.
+/// The largest element takes about 200 bytes in memory, so a message can take at most
+/// `elements_total_max * 200` bytes, and less if its frame is small: every element that is kept has
+/// been read from at least one byte.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct DecodeLimits {
     /// Elements in one array.

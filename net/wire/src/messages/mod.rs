@@ -1,5 +1,5 @@
-//! The messages, in the notation of [`crate::definition`]. Field names, order and version ranges
-//! follow Apache Kafka's public protocol description; each structure names what it is for.
+//! The messages, in the notation of the module `definition`. Field names, order and version ranges
+//! follow Apache Kafka's public protocol description; each structure says what it is for.
 
 mod cluster;
 mod fetch;

@@ -6,6 +6,8 @@
 //!    bytes that remain and against [`DecodeLimits`].
 //! 3. The elements that all arrays of one reader may claim only ever fall.
 
+use core::ops::Range;
+
 use bytes::Bytes;
 
 use crate::error::DecodeError;
@@ -109,6 +111,15 @@ impl Reader {
 
     /// An unsigned base-128 integer of at most 5 bytes.
     pub fn read_uvarint(&mut self) -> Result<u32, DecodeError> {
+        if let Some(&byte) = self
+            .bytes
+            .get(self.position..self.end)
+            .and_then(<[u8]>::first)
+            && byte < 0x80
+        {
+            self.position += 1;
+            return Ok(u32::from(byte));
+        }
         let mut value = 0_u32;
         for shift in [0, 7, 14, 21, 28] {
             let [byte] = self.read_fixed()?;
@@ -180,11 +191,26 @@ impl Reader {
 
     /// A byte field or null, with a 32-bit length; compact when `flexible`.
     pub fn read_nullable_bytes(&mut self, flexible: bool) -> Result<Option<Bytes>, DecodeError> {
+        let range = self.skip_nullable_bytes(flexible)?;
+        Ok(range.map(|range| self.bytes.slice(range)))
+    }
+
+    /// Steps over a byte field or null and tells where it lies in the frame, without taking a
+    /// reference to it.
+    pub(crate) fn skip_nullable_bytes(
+        &mut self,
+        flexible: bool,
+    ) -> Result<Option<Range<usize>>, DecodeError> {
         let Some(length) = self.read_length(flexible, true)? else {
             return Ok(None);
         };
         let start = self.advance(length)?;
-        Ok(Some(self.bytes.slice(start..start + length)))
+        Ok(Some(start..start + length))
+    }
+
+    /// A part of the frame that [`Reader::skip_nullable_bytes`] stepped over.
+    pub(crate) fn slice(&self, range: Range<usize>) -> Bytes {
+        self.bytes.slice(range)
     }
 
     /// The length of an array whose elements take at least `element_bytes_min` bytes each; `None`

@@ -5,7 +5,7 @@
 //!    known only after its content.
 //! 2. After the first error the bytes are worthless; [`Writer::finish`] gives the error instead.
 
-use bytes::{BufMut, Bytes, BytesMut};
+use bytes::Bytes;
 
 use crate::error::EncodeError;
 use crate::primitives::{Records, Uuid};
@@ -14,7 +14,7 @@ use crate::primitives::{Records, Uuid};
 /// writing itself reads straight through.
 #[derive(Debug, Default)]
 pub struct Writer {
-    buffer: BytesMut,
+    buffer: Vec<u8>,
     /// Pieces of others, each with the position in `buffer` before which it belongs.
     splices: Vec<(usize, Bytes)>,
     spliced_bytes: usize,
@@ -25,6 +25,9 @@ pub struct Writer {
 /// Bytes of the length that stands before each frame.
 pub const FRAME_LENGTH_BYTES: usize = 4;
 
+/// Bytes reserved when a frame is begun; most frames without records fit.
+const FRAME_RESERVE_BYTES: usize = 256;
+
 impl Writer {
     /// A body without a frame length.
     pub fn body() -> Self {
@@ -34,11 +37,11 @@ impl Writer {
     /// A frame: its length is filled in by [`Writer::finish`].
     pub fn frame() -> Self {
         let mut writer = Self {
-            buffer: BytesMut::with_capacity(256),
+            buffer: Vec::with_capacity(FRAME_RESERVE_BYTES),
             framed: true,
             ..Self::default()
         };
-        writer.buffer.put_bytes(0, FRAME_LENGTH_BYTES);
+        writer.buffer.resize(FRAME_LENGTH_BYTES, 0);
         writer
     }
 
@@ -62,7 +65,7 @@ impl Writer {
         if let Some(error) = self.error {
             return Err(error);
         }
-        let buffer = self.buffer.freeze();
+        let buffer = Bytes::from(self.buffer);
         if self.splices.is_empty() {
             return Ok(EncodedBytes {
                 chunks: vec![buffer],
@@ -86,38 +89,42 @@ impl Writer {
 
     /// One byte.
     pub fn write_bool(&mut self, value: bool) {
-        self.buffer.put_u8(u8::from(value));
+        self.buffer.push(u8::from(value));
     }
 
     /// A signed 8-bit integer.
     pub fn write_i8(&mut self, value: i8) {
-        self.buffer.put_i8(value);
+        self.buffer.extend_from_slice(&value.to_be_bytes());
     }
 
     /// A signed 16-bit integer.
     pub fn write_i16(&mut self, value: i16) {
-        self.buffer.put_i16(value);
+        self.buffer.extend_from_slice(&value.to_be_bytes());
     }
 
     /// A signed 32-bit integer.
     pub fn write_i32(&mut self, value: i32) {
-        self.buffer.put_i32(value);
+        self.buffer.extend_from_slice(&value.to_be_bytes());
     }
 
     /// A signed 64-bit integer.
     pub fn write_i64(&mut self, value: i64) {
-        self.buffer.put_i64(value);
+        self.buffer.extend_from_slice(&value.to_be_bytes());
     }
 
     /// A 16-byte identifier.
     pub fn write_uuid(&mut self, value: Uuid) {
-        self.buffer.put_slice(&value.0);
+        self.buffer.extend_from_slice(&value.0);
     }
 
     /// An unsigned base-128 integer.
     pub fn write_uvarint(&mut self, value: u32) {
+        if value < 0x80 {
+            self.buffer.push(value as u8);
+            return;
+        }
         let (bytes, length) = uvarint_bytes(value);
-        self.buffer.put_slice(&bytes[..length]);
+        self.buffer.extend_from_slice(&bytes[..length]);
     }
 
     /// A zigzag base-128 integer.
@@ -129,10 +136,10 @@ impl Writer {
     pub fn write_varlong(&mut self, value: i64) {
         let mut rest = ((value << 1) ^ (value >> 63)).cast_unsigned();
         while rest >= 0x80 {
-            self.buffer.put_u8((rest & 0x7f) as u8 | 0x80);
+            self.buffer.push((rest & 0x7f) as u8 | 0x80);
             rest >>= 7;
         }
-        self.buffer.put_u8(rest as u8);
+        self.buffer.push(rest as u8);
     }
 
     fn length_i32(&mut self, length: usize) -> i32 {
@@ -177,13 +184,13 @@ impl Writer {
         } else {
             self.write_i16(length);
         }
-        self.buffer.put_slice(text);
+        self.buffer.extend_from_slice(text);
     }
 
     /// A byte field or null, copied; compact when `flexible`.
     pub fn write_nullable_bytes(&mut self, bytes: Option<&[u8]>, flexible: bool) {
         self.write_length(bytes.map(<[u8]>::len), flexible);
-        self.buffer.put_slice(bytes.unwrap_or_default());
+        self.buffer.extend_from_slice(bytes.unwrap_or_default());
     }
 
     /// Record batches, by reference.
@@ -207,7 +214,7 @@ impl Writer {
         let content_end = self.buffer.len();
         let size = self.length_i32(content_end - start).cast_unsigned();
         let (prefix, prefix_length) = uvarint_bytes(size);
-        self.buffer.put_bytes(0, prefix_length);
+        self.buffer.resize(content_end + prefix_length, 0);
         self.buffer
             .copy_within(start..content_end, start + prefix_length);
         self.buffer[start..start + prefix_length].copy_from_slice(&prefix[..prefix_length]);

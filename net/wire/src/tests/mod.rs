@@ -2,6 +2,7 @@
 #![allow(clippy::unwrap_used, clippy::panic)]
 
 mod golden;
+mod layouts;
 mod primitives;
 mod round_trip;
 pub(crate) mod sample;

@@ -42,7 +42,10 @@ proptest! {
         let bytes = Bytes::from(bytes);
         let _ = decode_request_header(bytes.clone(), LIMITS);
         let _ = AnyRequest::decode(api, version, bytes.clone(), LIMITS);
-        let _ = AnyResponse::decode(api, version, bytes, LIMITS);
+        if let Ok(response) = AnyResponse::decode(api, version, bytes, LIMITS) {
+            let encoded = frame::encode_any_response(1, version, &response);
+            prop_assert!(encoded.is_ok());
+        }
     }
 }
 
