@@ -28,7 +28,7 @@ fn invalid(reason: String) -> io::Error {
 /// # Errors
 /// When it is refused.
 pub fn create_topic(http: &mut Connection, topic: &str, partitions: u32) -> io::Result<()> {
-    let body = json!({ "topic": topic, "partitions": partitions });
+    let body = json!({ "name": topic, "partitions": partitions });
     http.post("/v1/topics", &body).map(drop)
 }
 
@@ -45,7 +45,6 @@ pub fn publish(http: &mut Connection, topic: &str, messages: &[(&str, &str)]) ->
     let answer = http.post(&path, &json!({ "messages": bodies }))?;
     let results = answer["messages"]
         .as_array()
-        .or_else(|| answer["results"].as_array())
         .map_or(&[] as &[Value], Vec::as_slice);
     let placed = results
         .iter()

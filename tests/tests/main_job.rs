@@ -18,6 +18,16 @@ const THROUGH_KCAT: &str = "packages-kcat";
 const THROUGH_HTTP: &str = "packages-http";
 
 #[test]
+fn every_debian_machine_has_lines_enough_and_their_keys_part_from_them_at_a_tab() {
+    let lines = keyed_lines(LINES).unwrap();
+    assert_eq!(lines.len(), LINES);
+    for (key, line) in lines {
+        assert!(!key.is_empty() && !key.contains(['\t', '\n']), "{key:?}");
+        assert!(!line.is_empty() && !line.contains('\n'), "{line:?}");
+    }
+}
+
+#[test]
 #[ignore = "needs the release binary and kcat: ./test --only main-job"]
 fn a_real_file_comes_back_byte_for_byte_in_order_per_key_before_and_after_a_kill() {
     let lines = keyed_lines(LINES).unwrap();
