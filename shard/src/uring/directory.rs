@@ -229,6 +229,10 @@ fn rename_now(from: &Path, to: &Path) -> io::Result<()> {
 ///
 /// # Errors
 /// Whatever the file system says.
+/// As [`space`], blocking: for a program that has no core yet.
+///
+/// # Errors
+/// Whatever the file system says.
 #[allow(unsafe_code)]
 pub fn space_now(path: &Path) -> io::Result<Space> {
     let path = std::ffi::CString::new(path.as_os_str().as_bytes())?;
