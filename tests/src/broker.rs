@@ -27,6 +27,8 @@ pub struct Options {
     pub cores: usize,
     /// Its data directory; a scratch directory without it.
     pub data_directory: Option<PathBuf>,
+    /// The program to run; [`binary`] without it.
+    pub program: Option<PathBuf>,
     /// Further arguments of `corelog dev`.
     pub arguments: Vec<String>,
 }
@@ -86,7 +88,11 @@ impl Broker {
             0 => 2,
             cores => cores,
         };
-        let mut command = Command::new(binary()?);
+        let program = match &self.options.program {
+            Some(program) => program.clone(),
+            None => binary()?,
+        };
+        let mut command = Command::new(program);
         command
             .arg("dev")
             .arg("--data-dir")

@@ -8,28 +8,25 @@ use std::io::{ErrorKind, Read, Write};
 use std::os::fd::AsRawFd;
 use std::os::unix::fs::{FileExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
-use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
 use corelog_tests::power_cut::{Options, PowerCut, control};
+use corelog_tests::scratch::Scratch;
 
-/// A mounted file system in a directory of its own.
+/// A mounted file system in a directory of its own; unmounted before that goes.
 struct Rig {
     disk: Option<PowerCut>,
-    directory: PathBuf,
+    scratch: Scratch,
 }
 
 impl Rig {
     fn new(options: Options) -> Self {
-        static NEXT: AtomicU32 = AtomicU32::new(0);
-        let number = NEXT.fetch_add(1, Ordering::Relaxed);
-        let name = format!("corelog-power-cut-{}-{number}", std::process::id());
-        let directory = std::env::temp_dir().join(name);
-        fs::create_dir_all(directory.join("mount")).unwrap();
-        let disk = PowerCut::mount(&directory.join("mount"), options).unwrap();
+        let scratch = Scratch::new("power-cut").unwrap();
+        fs::create_dir(scratch.path().join("mount")).unwrap();
+        let disk = PowerCut::mount(&scratch.path().join("mount"), options).unwrap();
         Self {
             disk: Some(disk),
-            directory,
+            scratch,
         }
     }
 
@@ -57,13 +54,6 @@ impl Rig {
         file.write_all(content).unwrap();
         file.sync_all().unwrap();
         sync_directory(path.parent().unwrap());
-    }
-}
-
-impl Drop for Rig {
-    fn drop(&mut self) {
-        self.disk = None;
-        let _ = fs::remove_dir_all(&self.directory);
     }
 }
 
@@ -250,7 +240,7 @@ fn unsynced_write_can_be_torn_at_sectors() {
 #[test]
 fn durable_write_under_way_at_the_cut_fails_and_may_be_torn() {
     let mut torn = 0;
-    for seed in 0..12 {
+    for seed in 0..8 {
         let rig = Rig::new(Options {
             seed: Some(seed),
             sync_delay: Duration::from_millis(300),
@@ -347,11 +337,11 @@ fn preallocation_locks_and_listing_work() {
 
 #[test]
 fn backing_directory_gets_the_durable_state_and_no_more() {
-    let directory = std::env::temp_dir().join(format!("corelog-backing-{}", std::process::id()));
-    fs::create_dir_all(&directory).unwrap();
+    let backing = Scratch::new("power-cut-backing").unwrap();
+    let directory = backing.path();
     fs::write(directory.join("before"), b"kept").unwrap();
     let mut rig = Rig::new(Options {
-        backing: Some(directory.clone()),
+        backing: Some(directory.to_owned()),
         ..Options::default()
     });
     rig.durable_file("after", b"synced");
@@ -360,13 +350,12 @@ fn backing_directory_gets_the_durable_state_and_no_more() {
     assert_eq!(fs::read(directory.join("before")).unwrap(), b"kept");
     assert_eq!(fs::read(directory.join("after")).unwrap(), b"synced");
     assert!(!directory.join("unsynced").exists());
-    fs::remove_dir_all(&directory).unwrap();
 }
 
 #[test]
 fn control_socket_cuts_restores_and_counts() {
     let rig = Rig::strict();
-    let socket = rig.directory.join("control");
+    let socket = rig.scratch.path().join("control");
     std::thread::scope(|scope| {
         scope.spawn(|| rig.disk().serve_control(&socket).unwrap());
         while !socket.exists() {
