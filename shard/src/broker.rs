@@ -14,13 +14,16 @@ use corelog_engine::metadata::{Address, Image};
 
 use crate::data_directory::DataDirectory;
 use crate::disk::Disk;
-use crate::mesh::{CoreSenders, Face, INBOX_MESSAGES_MAX, Inbox, SUPPORT_MESSAGES_MAX, ToCore, ToSupport};
+use crate::mesh::{
+    CoreSenders, Face, INBOX_MESSAGES_MAX, Inbox, SUPPORT_MESSAGES_MAX, ToCore, ToSupport,
+};
 use crate::randomness::random_id;
 use crate::shard::{FaceSettings, Shard};
 use crate::support::{self, SupportOptions, SupportThread};
 use crate::uring::channel::{Reply, Sender, bounded, reply};
 use crate::uring::{
-    Accepted, CoreHandle, CoreOptions, Listener, SocketOptions, check_locked_memory, clock, place_cores, run_core, sleep, spawn_local,
+    Accepted, CoreHandle, CoreOptions, Listener, SocketOptions, check_locked_memory, clock,
+    place_cores, run_core, sleep, spawn_local,
 };
 
 /// How long a graceful stop may take before it is given up; recovery then does the rest.
@@ -107,7 +110,9 @@ impl std::error::Error for BrokerError {}
 
 impl BrokerError {
     fn new(doing: &str, error: impl fmt::Display) -> Self {
-        Self { what: format!("{doing}: {error}") }
+        Self {
+            what: format!("{doing}: {error}"),
+        }
     }
 }
 
@@ -144,16 +149,25 @@ impl Broker {
     /// # Errors
     /// If the data directory, the metadata, a listener, a core or the locked memory is not to be had.
     pub fn start(options: BrokerOptions) -> Result<Self, BrokerError> {
-        let kafka = with_port(options.kafka).map_err(|error| BrokerError::new("finding a free Kafka port", error))?;
-        let http = with_port(options.http).map_err(|error| BrokerError::new("finding a free HTTP port", error))?;
+        let kafka = with_port(options.kafka)
+            .map_err(|error| BrokerError::new("finding a free Kafka port", error))?;
+        let http = with_port(options.http)
+            .map_err(|error| BrokerError::new("finding a free HTTP port", error))?;
         let broker = BrokerId(options.broker);
         let directory = DataDirectory::open(&options.data_dir, broker, clock::wall())
             .map_err(|error| BrokerError::new("opening the data directory", error))?;
-        let placement = place_cores(options.cores).map_err(|error| BrokerError::new("placing the cores", error))?;
-        check_locked_memory(options.cores, IO_MEMORY_BYTES).map_err(|error| BrokerError::new("locking memory", error))?;
-        let defaults = TopicDefaults { partitions: options.partitions_default, ..TopicDefaults::default() };
+        let placement = place_cores(options.cores)
+            .map_err(|error| BrokerError::new("placing the cores", error))?;
+        check_locked_memory(options.cores, IO_MEMORY_BYTES)
+            .map_err(|error| BrokerError::new("locking memory", error))?;
+        let defaults = TopicDefaults {
+            partitions: options.partitions_default,
+            ..TopicDefaults::default()
+        };
         let (to_support, wishes) = bounded(SUPPORT_MESSAGES_MAX);
-        let (senders, inboxes): (CoreSenders, Vec<Inbox>) = (0..options.cores).map(|_| bounded(INBOX_MESSAGES_MAX)).unzip();
+        let (senders, inboxes): (CoreSenders, Vec<Inbox>) = (0..options.cores)
+            .map(|_| bounded(INBOX_MESSAGES_MAX))
+            .unzip();
         let support_options = support_options(&options, kafka, http, &defaults);
         let (support, image) = support::start(support_options, wishes, senders.clone())
             .map_err(|error| BrokerError::new("opening the metadata", error))?;
@@ -181,20 +195,37 @@ impl Broker {
             let core_options = CoreOptions {
                 index,
                 cpu: placement.cpus.get(index).copied().flatten(),
-                spin_us: if placement.may_spin { options.spin_us } else { 0 },
+                spin_us: if placement.may_spin {
+                    options.spin_us
+                } else {
+                    0
+                },
                 io_memory_bytes: IO_MEMORY_BYTES,
                 name: format!("core-{index}"),
                 ..CoreOptions::default()
             };
-            let handle = run_core(core_options, move || run(setup)).map_err(|error| BrokerError::new("starting a core", error))?;
+            let handle = run_core(core_options, move || run(setup))
+                .map_err(|error| BrokerError::new("starting a core", error))?;
             cores.push(handle);
             listening.push(wait);
         }
         for wait in listening {
-            let listens = futures_lite::future::block_on(wait).map_err(|error| BrokerError::new("starting a core", error))?;
-            listens.map_err(|error| BrokerError::new(&format!("listening at {kafka} and {http}"), error))?;
+            let listens = futures_lite::future::block_on(wait)
+                .map_err(|error| BrokerError::new("starting a core", error))?;
+            listens.map_err(|error| {
+                BrokerError::new(&format!("listening at {kafka} and {http}"), error)
+            })?;
         }
-        Ok(Self { kafka, http, notice: placement.notice, cores, senders, support, to_support, _directory: directory })
+        Ok(Self {
+            kafka,
+            http,
+            notice: placement.notice,
+            cores,
+            senders,
+            support,
+            to_support,
+            _directory: directory,
+        })
     }
 
     /// Where it listens for Kafka clients.
@@ -249,7 +280,12 @@ impl Broker {
     }
 }
 
-fn support_options(options: &BrokerOptions, kafka: SocketAddr, http: SocketAddr, defaults: &TopicDefaults) -> SupportOptions {
+fn support_options(
+    options: &BrokerOptions,
+    kafka: SocketAddr,
+    http: SocketAddr,
+    defaults: &TopicDefaults,
+) -> SupportOptions {
     let address = |listener: &str, port: u16| Address {
         listener: String::from(listener),
         host: options.advertised_host.clone(),
@@ -301,9 +337,18 @@ fn with_port(address: SocketAddr) -> io::Result<SocketAddr> {
 /// The life of one core.
 async fn run(setup: CoreSetup) {
     let disk = Disk::new(&setup.data_dir);
-    let shard = Shard::new(setup.settings, setup.image, disk, setup.senders, setup.to_support, setup.faces);
+    let shard = Shard::new(
+        setup.settings,
+        setup.image,
+        disk,
+        setup.senders,
+        setup.to_support,
+        setup.faces,
+    );
     let listens = match setup.listen {
-        Some((kafka, http)) => listen(&shard, kafka, Face::Kafka).and_then(|()| listen(&shard, http, Face::Http)),
+        Some((kafka, http)) => {
+            listen(&shard, kafka, Face::Kafka).and_then(|()| listen(&shard, http, Face::Http))
+        }
         None => Ok(()),
     };
     let failed = listens.is_err();
@@ -312,7 +357,9 @@ async fn run(setup: CoreSetup) {
         return;
     }
     while !shard.is_stopping() {
-        let Ok(message) = setup.inbox.recv().await else { break };
+        let Ok(message) = setup.inbox.recv().await else {
+            break;
+        };
         if let Some((accepted, face)) = shard.on_message(message) {
             serve(&shard, accepted, face);
         }
@@ -359,7 +406,10 @@ impl Shard {
 fn serve(shard: &Rc<Shard>, accepted: Accepted, face: Face) {
     let open = shard.connections(Face::Kafka) + shard.connections(Face::Http);
     if open >= CONNECTIONS_PER_CORE_MAX {
-        return tracing::warn!(open, "a connection was closed: the core has as many as it may");
+        return tracing::warn!(
+            open,
+            "a connection was closed: the core has as many as it may"
+        );
     }
     let counted = shard.count_connection(face);
     let stream = match accepted.into_stream() {

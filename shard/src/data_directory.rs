@@ -37,7 +37,11 @@ impl DataDirectory {
     /// cannot be read, or the file system refuses. Nothing is ever made over what cannot be read.
     pub fn open(path: &Path, broker: BrokerId, now: Wall) -> io::Result<Self> {
         create_all(path)?;
-        let lock = OpenOptions::new().create(true).truncate(false).write(true).open(path.join(LOCK_NAME))?;
+        let lock = OpenOptions::new()
+            .create(true)
+            .truncate(false)
+            .write(true)
+            .open(path.join(LOCK_NAME))?;
         lock.try_lock().map_err(|error| match error {
             TryLockError::WouldBlock => io::Error::new(
                 io::ErrorKind::ResourceBusy,
@@ -49,10 +53,18 @@ impl DataDirectory {
         if identity.broker != broker {
             return Err(io::Error::new(
                 io::ErrorKind::InvalidData,
-                format!("{} belongs to broker {}, this is broker {broker}: start it with its own data directory", path.display(), identity.broker),
+                format!(
+                    "{} belongs to broker {}, this is broker {broker}: start it with its own data directory",
+                    path.display(),
+                    identity.broker
+                ),
             ));
         }
-        Ok(Self { path: path.to_path_buf(), identity, _lock: lock })
+        Ok(Self {
+            path: path.to_path_buf(),
+            identity,
+            _lock: lock,
+        })
     }
 
     /// Where it is.
@@ -66,18 +78,33 @@ impl DataDirectory {
     }
 }
 
-fn read_or_make_identity(path: &Path, broker: BrokerId, now: Wall) -> io::Result<DataDirectoryIdentity> {
+fn read_or_make_identity(
+    path: &Path,
+    broker: BrokerId,
+    now: Wall,
+) -> io::Result<DataDirectoryIdentity> {
     let name = path.join(IDENTITY_NAME);
     match fs::metadata(&name) {
         Ok(found) if found.len() <= IDENTITY_BYTES_MAX => {
             let bytes = fs::read(&name)?;
-            DataDirectoryIdentity::decode(&bytes)
-                .map_err(|error| io::Error::new(io::ErrorKind::InvalidData, format!("{}: {error}", name.display())))
+            DataDirectoryIdentity::decode(&bytes).map_err(|error| {
+                io::Error::new(
+                    io::ErrorKind::InvalidData,
+                    format!("{}: {error}", name.display()),
+                )
+            })
         }
-        Ok(_) => Err(io::Error::new(io::ErrorKind::InvalidData, format!("{} is no identity file", name.display()))),
+        Ok(_) => Err(io::Error::new(
+            io::ErrorKind::InvalidData,
+            format!("{} is no identity file", name.display()),
+        )),
         Err(error) if error.kind() == io::ErrorKind::NotFound => {
             refuse_orphaned(path)?;
-            let identity = DataDirectoryIdentity { cluster: ClusterId(random_id()), broker, created_at_ms: now.0 };
+            let identity = DataDirectoryIdentity {
+                cluster: ClusterId(random_id()),
+                broker,
+                created_at_ms: now.0,
+            };
             write_durably(path, IDENTITY_NAME, &identity.encode())?;
             Ok(identity)
         }
@@ -91,7 +118,10 @@ fn refuse_orphaned(path: &Path) -> io::Result<()> {
         if path.join(kept).exists() {
             return Err(io::Error::new(
                 io::ErrorKind::InvalidData,
-                format!("{} has data but no {IDENTITY_NAME}: restore that file, or move the directory away to start anew", path.display()),
+                format!(
+                    "{} has data but no {IDENTITY_NAME}: restore that file, or move the directory away to start anew",
+                    path.display()
+                ),
             ));
         }
     }
@@ -113,7 +143,10 @@ pub fn create_all(path: &Path) -> io::Result<()> {
     if path.is_dir() {
         return Ok(());
     }
-    let parent = path.parent().filter(|parent| !parent.as_os_str().is_empty()).unwrap_or(Path::new("."));
+    let parent = path
+        .parent()
+        .filter(|parent| !parent.as_os_str().is_empty())
+        .unwrap_or(Path::new("."));
     create_all(parent)?;
     match fs::create_dir(path) {
         Err(error) if error.kind() != io::ErrorKind::AlreadyExists => return Err(error),

@@ -10,7 +10,9 @@ use std::collections::{BTreeSet, HashMap, VecDeque};
 use std::io;
 use std::path::{Path, PathBuf};
 
-use corelog_engine::disk::{DiskError, DiskReply, DiskRequest, DiskResult, FileId, LogFile, folder_path};
+use corelog_engine::disk::{
+    DiskError, DiskReply, DiskRequest, DiskResult, FileId, LogFile, folder_path,
+};
 use corelog_engine::identity::{PartitionId, Position};
 
 use crate::uring::{DirectBuffer, DirectFile, WriteOrder, directory, next_turn};
@@ -38,7 +40,11 @@ struct OpenFiles {
 impl Disk {
     /// A way to the data directory at `root`.
     pub fn new(root: &Path) -> Self {
-        Self { root: root.to_path_buf(), open: RefCell::default(), synced: RefCell::default() }
+        Self {
+            root: root.to_path_buf(),
+            open: RefCell::default(),
+            synced: RefCell::default(),
+        }
     }
 
     /// Performs one request.
@@ -46,12 +52,25 @@ impl Disk {
         request.assert_aligned();
         match request {
             DiskRequest::List { partition } => self.list(&partition).await,
-            DiskRequest::Create { file, written_bytes } => done(self.create(file, written_bytes).await),
-            DiskRequest::Read { file, position, length_bytes } => self.read(file, position, length_bytes).await,
-            DiskRequest::Write { file, position, parts } => done(self.write(file, position, &parts).await),
+            DiskRequest::Create {
+                file,
+                written_bytes,
+            } => done(self.create(file, written_bytes).await),
+            DiskRequest::Read {
+                file,
+                position,
+                length_bytes,
+            } => self.read(file, position, length_bytes).await,
+            DiskRequest::Write {
+                file,
+                position,
+                parts,
+            } => done(self.write(file, position, &parts).await),
             DiskRequest::Extend { file, from, to } => done(self.extend(file, from, to).await),
             DiskRequest::Sync { file } => done(self.sync(file).await),
-            DiskRequest::Truncate { file, length_bytes } => done(self.truncate(file, length_bytes).await),
+            DiskRequest::Truncate { file, length_bytes } => {
+                done(self.truncate(file, length_bytes).await)
+            }
             DiskRequest::Replace { file, content } => {
                 self.forget(&file);
                 done(self.replace(&file, content).await)
@@ -72,11 +91,14 @@ impl Disk {
     async fn list(&self, partition: &PartitionId) -> DiskResult {
         let entries = match directory::list(&self.folder(partition)).await {
             Ok(entries) => entries,
-            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(DiskReply::Files(None)),
+            Err(error) if error.kind() == io::ErrorKind::NotFound => {
+                return Ok(DiskReply::Files(None));
+            }
             Err(error) => return Err(disk_error(&error)),
         };
         let files = entries.iter().filter(|entry| !entry.is_folder);
-        let known = files.filter_map(|entry| Some((LogFile::from_name(&entry.name)?, entry.length_bytes)));
+        let known =
+            files.filter_map(|entry| Some((LogFile::from_name(&entry.name)?, entry.length_bytes)));
         let mut known: Vec<(LogFile, u64)> = known.collect();
         known.sort_unstable();
         Ok(DiskReply::Files(Some(known)))
@@ -122,16 +144,27 @@ impl Disk {
     }
 
     async fn read(&self, id: FileId, position: Position, length_bytes: usize) -> DiskResult {
-        let read = async { self.file(id).await?.read_bytes_at(position.get(), length_bytes).await };
+        let read = async {
+            self.file(id)
+                .await?
+                .read_bytes_at(position.get(), length_bytes)
+                .await
+        };
         match read.await {
             Ok(bytes) => Ok(DiskReply::Bytes(bytes)),
             Err(error) => Err(disk_error(&error)),
         }
     }
 
-    async fn write(&self, id: FileId, position: Position, parts: &[bytes::Bytes]) -> io::Result<()> {
+    async fn write(
+        &self,
+        id: FileId,
+        position: Position,
+        parts: &[bytes::Bytes],
+    ) -> io::Result<()> {
         let file = self.file(id).await?;
-        file.write_at_durable(DirectBuffer::from_parts(parts), position.get()).await
+        file.write_at_durable(DirectBuffer::from_parts(parts), position.get())
+            .await
     }
 
     async fn extend(&self, id: FileId, from: Position, to: Position) -> io::Result<()> {
@@ -156,7 +189,10 @@ impl Disk {
 
     async fn remove(&self, partition: PartitionId, files: &[LogFile]) -> io::Result<()> {
         for file in files {
-            let id = FileId { partition, file: *file };
+            let id = FileId {
+                partition,
+                file: *file,
+            };
             self.forget(&id);
             directory::remove(&self.root.join(id.path())).await?;
         }
@@ -170,7 +206,9 @@ impl OpenFiles {
             self.order.push_back(id);
         }
         while self.by_id.len() > FILES_OPEN_MAX || self.order.len() > 2 * FILES_OPEN_MAX {
-            let Some(oldest) = self.order.pop_front() else { return };
+            let Some(oldest) = self.order.pop_front() else {
+                return;
+            };
             self.by_id.remove(&oldest);
         }
     }
@@ -184,7 +222,8 @@ async fn zero(file: &DirectFile, from: u64, to: u64) -> io::Result<()> {
     let mut position = from;
     while position < to {
         let piece = (to - position).min(ZERO_PIECE_BYTES);
-        file.write_at(DirectBuffer::zeroed(piece as usize), position).await?;
+        file.write_at(DirectBuffer::zeroed(piece as usize), position)
+            .await?;
         position += piece;
         if position < to {
             next_turn().await;
@@ -194,7 +233,9 @@ async fn zero(file: &DirectFile, from: u64, to: u64) -> io::Result<()> {
 }
 
 fn done(result: io::Result<()>) -> DiskResult {
-    result.map(|()| DiskReply::Done).map_err(|error| disk_error(&error))
+    result
+        .map(|()| DiskReply::Done)
+        .map_err(|error| disk_error(&error))
 }
 
 fn disk_error(error: &io::Error) -> DiskError {

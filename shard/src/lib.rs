@@ -15,4 +15,7 @@ pub mod kafka;
 pub mod http;
 pub mod broker;
 
+pub mod tune_disk;
+
 pub use broker::{Broker, BrokerError, BrokerOptions};
+pub use tune_disk::tune_disk;

@@ -22,14 +22,18 @@ use corelog_engine::effect::{Effect, Effects, Event, Report};
 use corelog_engine::identity::{CoreIndex, PartitionId, Producer, TopicId};
 use corelog_engine::metadata::decisions::{TopicDefaults, TopicRequest};
 use corelog_engine::metadata::{Image, MetadataRecord, Refusal};
-use corelog_engine::publish::{Inspection, Progress, PublishRefusal, PublishRules, VerifiedBatches};
+use corelog_engine::publish::{
+    Inspection, Progress, PublishRefusal, PublishRules, VerifiedBatches,
+};
 use corelog_engine::rejection::Rejection;
 use corelog_engine::request::{Answer, Request, RequestId};
 use corelog_engine::time::{Monotonic, Now};
 
 use crate::disk::Disk;
 use crate::mesh::{CoreReport, CoreSenders, Face, ToCore, ToSupport, TopicAnswer};
-use crate::uring::channel::{LocalReply, LocalReplyReceiver, Reply, ReplyReceiver, SendError, Sender, local_reply, reply};
+use crate::uring::channel::{
+    LocalReply, LocalReplyReceiver, Reply, ReplyReceiver, SendError, Sender, local_reply, reply,
+};
 use crate::uring::{clock, next_turn, sleep, spawn_background, spawn_local};
 
 /// The asking core stands above this bit of a request id.
@@ -158,7 +162,9 @@ impl Shard {
     /// Takes an event to its effects and performs them.
     pub fn step(self: &Rc<Self>, event: Event) {
         let mut effects = self.spare_effects.borrow_mut().pop().unwrap_or_default();
-        self.state.borrow_mut().step(event, clock::now(), &mut effects);
+        self.state
+            .borrow_mut()
+            .step(event, clock::now(), &mut effects);
         self.perform(&mut effects);
         self.spare_effects.borrow_mut().push(effects);
         self.arm();
@@ -167,7 +173,11 @@ impl Shard {
     fn perform(self: &Rc<Self>, effects: &mut Effects) {
         for effect in effects.drain(..) {
             match effect {
-                Effect::Disk { operation, request, background } => self.perform_disk(operation, request, background),
+                Effect::Disk {
+                    operation,
+                    request,
+                    background,
+                } => self.perform_disk(operation, request, background),
                 Effect::Reply { id, answer } => self.answer(id, answer),
                 Effect::Propose(record) => self.propose(record),
                 Effect::Report(report) => tell(&report),
@@ -175,7 +185,12 @@ impl Shard {
         }
     }
 
-    fn perform_disk(self: &Rc<Self>, operation: OperationId, request: DiskRequest, background: bool) {
+    fn perform_disk(
+        self: &Rc<Self>,
+        operation: OperationId,
+        request: DiskRequest,
+        background: bool,
+    ) {
         let shard = Rc::clone(self);
         let performed = async move {
             let result = shard.disk.perform(request).await;
@@ -198,7 +213,9 @@ impl Shard {
     }
 
     fn propose(self: &Rc<Self>, record: MetadataRecord) {
-        let MetadataRecord::LogBegun { partition, log_id } = record else { return };
+        let MetadataRecord::LogBegun { partition, log_id } = record else {
+            return;
+        };
         let support = self.support.clone();
         let wish = ToSupport::LogBegins { partition, log_id };
         if let Err(SendError::Full(wish)) = support.try_send(wish) {
@@ -254,14 +271,28 @@ impl Shard {
             let (answer, wait) = local_reply();
             self.waiting.borrow_mut().insert(id, Waiting::Local(answer));
             self.step(Event::Request { id, request });
-            return Asked { shard: Some(Rc::clone(self)), core, id, wait: Wait::Local(wait) };
+            return Asked {
+                shard: Some(Rc::clone(self)),
+                core,
+                id,
+                wait: Wait::Local(wait),
+            };
         }
         let Some(inbox) = self.cores.get(usize::from(core.get())) else {
             return Asked::refused(Rejection::NotLeader);
         };
         let (answer, wait) = reply();
-        match inbox.try_send(ToCore::Request { id, request, reply: answer }) {
-            Ok(()) => Asked { shard: Some(Rc::clone(self)), core, id, wait: Wait::Remote(wait) },
+        match inbox.try_send(ToCore::Request {
+            id,
+            request,
+            reply: answer,
+        }) {
+            Ok(()) => Asked {
+                shard: Some(Rc::clone(self)),
+                core,
+                id,
+                wait: Wait::Remote(wait),
+            },
             Err(SendError::Full(_)) => Asked::refused(Rejection::Overloaded),
             Err(SendError::Closed(_)) => Asked::refused(Rejection::NotLeader),
         }
@@ -308,7 +339,10 @@ impl Shard {
             budget_bytes: budget,
             tail_cache_bytes: state.tail_cache_bytes(),
             connections: (self.connections[0].get(), self.connections[1].get()),
-            partitions: state.replicas().map(|replica| (replica.partition(), replica.describe())).collect(),
+            partitions: state
+                .replicas()
+                .map(|replica| (replica.partition(), replica.describe()))
+                .collect(),
             disk_level: self.level.get(),
         }
     }
@@ -336,7 +370,8 @@ impl Shard {
     /// # Errors
     /// The refusal.
     pub async fn create_topic(&self, request: TopicRequest) -> TopicAnswer {
-        self.wish(|answer| ToSupport::CreateTopic(request, answer)).await?
+        self.wish(|answer| ToSupport::CreateTopic(request, answer))
+            .await?
     }
 
     /// Deletes a topic; answered once every core knows it.
@@ -344,7 +379,8 @@ impl Shard {
     /// # Errors
     /// The refusal.
     pub async fn delete_topic(&self, topic: TopicId) -> Result<(), Refusal> {
-        self.wish(|answer| ToSupport::DeleteTopic(topic, answer)).await?
+        self.wish(|answer| ToSupport::DeleteTopic(topic, answer))
+            .await?
     }
 
     /// A producer identity: a new one, or the next epoch of `previous`.
@@ -352,15 +388,24 @@ impl Shard {
     /// # Errors
     /// The refusal.
     pub async fn grant_producer(&self, previous: Option<Producer>) -> Result<Producer, Refusal> {
-        self.wish(|answer| ToSupport::GrantProducer(previous, answer)).await?
+        self.wish(|answer| ToSupport::GrantProducer(previous, answer))
+            .await?
     }
 
     async fn wish<T>(&self, make: impl FnOnce(Reply<T>) -> ToSupport) -> Result<T, Refusal> {
         let (answer, wait) = reply();
         match self.support.try_send(make(answer)) {
-            Ok(()) => wait.await.map_err(|_| Refusal::new(Rejection::RequestTimedOut, "the broker is stopping")),
-            Err(SendError::Full(_)) => Err(Refusal::new(Rejection::Overloaded, "too many metadata changes are waiting; try again")),
-            Err(SendError::Closed(_)) => Err(Refusal::new(Rejection::CoordinatorUnavailable, "the broker is stopping")),
+            Ok(()) => wait
+                .await
+                .map_err(|_| Refusal::new(Rejection::RequestTimedOut, "the broker is stopping")),
+            Err(SendError::Full(_)) => Err(Refusal::new(
+                Rejection::Overloaded,
+                "too many metadata changes are waiting; try again",
+            )),
+            Err(SendError::Closed(_)) => Err(Refusal::new(
+                Rejection::CoordinatorUnavailable,
+                "the broker is stopping",
+            )),
         }
     }
 
@@ -368,7 +413,11 @@ impl Shard {
     ///
     /// # Errors
     /// What is wrong with it.
-    pub async fn inspect(&self, bytes: Bytes, rules: PublishRules) -> Result<VerifiedBatches, PublishRefusal> {
+    pub async fn inspect(
+        &self,
+        bytes: Bytes,
+        rules: PublishRules,
+    ) -> Result<VerifiedBatches, PublishRefusal> {
         let mut inspection = Inspection::new(bytes, rules);
         loop {
             match inspection.turn(INSPECTION_TURN_BYTES)? {
@@ -389,7 +438,10 @@ impl Shard {
         }
         loop {
             if self.state.borrow_mut().reserve(bytes).is_ok() {
-                return Ok(Reservation { shard: Rc::clone(self), bytes });
+                return Ok(Reservation {
+                    shard: Rc::clone(self),
+                    bytes,
+                });
             }
             sleep(BUDGET_RETRY).await;
         }
@@ -404,7 +456,10 @@ impl Shard {
     pub fn count_connection(self: &Rc<Self>, face: Face) -> ConnectionCount {
         let cell = &self.connections[face as usize];
         cell.set(cell.get() + 1);
-        ConnectionCount { shard: Rc::clone(self), face }
+        ConnectionCount {
+            shard: Rc::clone(self),
+            face,
+        }
     }
 
     /// Connections open on a face.
@@ -429,10 +484,18 @@ fn tell(report: &Report) {
         Report::LogStopped(partition, what) => {
             tracing::error!(%partition, what, "a partition's log is stopped: it takes no publishes until the cause is mended and the broker restarted");
         }
-        Report::Recovered { partition, scanned_bytes, cut_bytes } if *cut_bytes > 0 => {
+        Report::Recovered {
+            partition,
+            scanned_bytes,
+            cut_bytes,
+        } if *cut_bytes > 0 => {
             tracing::info!(%partition, scanned_bytes, cut_bytes, "recovered; an unacknowledged tail was cut");
         }
-        Report::Recovered { partition, scanned_bytes, .. } => tracing::debug!(%partition, scanned_bytes, "recovered"),
+        Report::Recovered {
+            partition,
+            scanned_bytes,
+            ..
+        } => tracing::debug!(%partition, scanned_bytes, "recovered"),
     }
 }
 
@@ -486,7 +549,12 @@ impl std::fmt::Debug for Asked {
 
 impl Asked {
     fn refused(rejection: Rejection) -> Self {
-        Self { shard: None, core: CoreIndex::ZERO, id: RequestId(0), wait: Wait::Refused(rejection) }
+        Self {
+            shard: None,
+            core: CoreIndex::ZERO,
+            id: RequestId(0),
+            wait: Wait::Refused(rejection),
+        }
     }
 
     /// Ends the wait of a fetch: its answer comes now, with what there is.

@@ -12,7 +12,9 @@ use corelog_control::{AppliedIndex, AppliedRecord, Control, ControlError, Contro
 use corelog_engine::disk::DiskLevel;
 use corelog_engine::identity::{LogId, PartitionId, Producer, ProducerEpoch, ProducerId, TopicId};
 use corelog_engine::limits::PRODUCER_ID_BLOCK;
-use corelog_engine::metadata::decisions::{self, BrokerStart, TopicDefaults, TopicPlan, TopicRequest};
+use corelog_engine::metadata::decisions::{
+    self, BrokerStart, TopicDefaults, TopicPlan, TopicRequest,
+};
 use corelog_engine::metadata::{Image, Refusal};
 use corelog_engine::rejection::Rejection;
 use tokio::sync::{Mutex, mpsc, watch};
@@ -71,36 +73,58 @@ impl SupportThread {
 ///
 /// # Errors
 /// If the metadata cannot be opened, or refuses this broker.
-pub fn start(options: SupportOptions, wishes: Receiver<ToSupport>, cores: CoreSenders) -> io::Result<(SupportThread, Image)> {
+pub fn start(
+    options: SupportOptions,
+    wishes: Receiver<ToSupport>,
+    cores: CoreSenders,
+) -> io::Result<(SupportThread, Image)> {
     let (give, given) = std::sync::mpsc::sync_channel(1);
-    let thread = thread::Builder::new().name(String::from("support")).spawn(move || {
-        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
-        let runtime = runtime.map_err(|error| ControlError::Storage(error.to_string()))?;
-        runtime.block_on(async move {
-            match open(&options).await {
-                Ok((control, following)) => {
-                    let _ = give.send(Ok(following.image));
-                    run(control, following.records, options, wishes, cores).await
+    let thread = thread::Builder::new()
+        .name(String::from("support"))
+        .spawn(move || {
+            let runtime = tokio::runtime::Builder::new_current_thread()
+                .enable_all()
+                .build();
+            let runtime = runtime.map_err(|error| ControlError::Storage(error.to_string()))?;
+            runtime.block_on(async move {
+                match open(&options).await {
+                    Ok((control, following)) => {
+                        let _ = give.send(Ok(following.image));
+                        run(control, following.records, options, wishes, cores).await
+                    }
+                    Err(error) => {
+                        let _ = give.send(Err(io::Error::other(error.to_string())));
+                        Err(error)
+                    }
                 }
-                Err(error) => {
-                    let _ = give.send(Err(io::Error::other(error.to_string())));
-                    Err(error)
-                }
-            }
-        })
-    })?;
-    let image = given.recv().map_err(|_| io::Error::other("the support thread ended before it started"))??;
+            })
+        })?;
+    let image = given
+        .recv()
+        .map_err(|_| io::Error::other("the support thread ended before it started"))??;
     Ok((SupportThread { thread }, image))
 }
 
-async fn open(options: &SupportOptions) -> Result<(Control, corelog_control::Following), ControlError> {
+async fn open(
+    options: &SupportOptions,
+) -> Result<(Control, corelog_control::Following), ControlError> {
     let directory = options.data_dir.join("control");
-    crate::data_directory::create_all(&directory).map_err(|error| ControlError::Storage(error.to_string()))?;
+    crate::data_directory::create_all(&directory)
+        .map_err(|error| ControlError::Storage(error.to_string()))?;
     let control = Control::open(ControlOptions::new(directory, options.start.broker)).await?;
     let start = options.start.clone();
-    control.decide(move |image| Ok((decisions::start_broker(image, &start)?, ()))).await?;
+    control
+        .decide(move |image| Ok((decisions::start_broker(image, &start)?, ())))
+        .await?;
     let defaults = options.defaults.clone();
-    control.decide(move |image| Ok((decisions::ensure_offsets_topic(image, &defaults, &mut random_id)?, ()))).await?;
+    control
+        .decide(move |image| {
+            Ok((
+                decisions::ensure_offsets_topic(image, &defaults, &mut random_id)?,
+                (),
+            ))
+        })
+        .await?;
     let following = control.follow();
     Ok((control, following))
 }
@@ -126,7 +150,14 @@ async fn run(
     let (watched, level) = watch::channel(DiskLevel::Normal);
     tokio::spawn(distribute(records, cores.clone(), progress));
     tokio::spawn(watch_space(options.clone(), cores.clone(), watched));
-    let support = Support { control: control.clone(), options, cores, distributed, level, producer_ids: Mutex::default() };
+    let support = Support {
+        control: control.clone(),
+        options,
+        cores,
+        distributed,
+        level,
+        producer_ids: Mutex::default(),
+    };
     let support = Arc::new(support);
     while let Ok(wish) = wishes.recv().await {
         match wish {
@@ -141,7 +172,11 @@ async fn run(
 
 /// Hands every record to every core, in order. A slow core holds the others back, and with them
 /// the control plane: nobody misses a record.
-async fn distribute(mut records: mpsc::Receiver<AppliedRecord>, cores: CoreSenders, progress: watch::Sender<AppliedIndex>) {
+async fn distribute(
+    mut records: mpsc::Receiver<AppliedRecord>,
+    cores: CoreSenders,
+    progress: watch::Sender<AppliedIndex>,
+) {
     while let Some(AppliedRecord { index, record }) = records.recv().await {
         for core in &cores {
             if core.send(ToCore::Metadata(record.clone())).await.is_err() {
@@ -152,7 +187,11 @@ async fn distribute(mut records: mpsc::Receiver<AppliedRecord>, cores: CoreSende
     }
 }
 
-async fn watch_space(options: SupportOptions, cores: CoreSenders, watched: watch::Sender<DiskLevel>) {
+async fn watch_space(
+    options: SupportOptions,
+    cores: CoreSenders,
+    watched: watch::Sender<DiskLevel>,
+) {
     let mut level = DiskLevel::Normal;
     loop {
         let found = match free_bytes(&options.data_dir) {
@@ -210,10 +249,15 @@ impl Support {
 
     async fn begin_log(&self, partition: PartitionId, log_id: LogId) {
         loop {
-            let decided = self.control.decide(move |image| Ok((decisions::begin_log(image, partition, log_id)?, ()))).await;
+            let decided = self
+                .control
+                .decide(move |image| Ok((decisions::begin_log(image, partition, log_id)?, ())))
+                .await;
             match decided {
                 Err(ControlError::Overloaded) => tokio::time::sleep(RETRY).await,
-                Err(error) => return tracing::error!(%partition, %error, "the first append of a log was not recorded"),
+                Err(error) => {
+                    return tracing::error!(%partition, %error, "the first append of a log was not recorded");
+                }
                 Ok(_) => return,
             }
         }
@@ -223,7 +267,8 @@ impl Support {
         let defaults = self.options.defaults.clone();
         let level = *self.level.borrow();
         let decided = self.control.decide(move |image| {
-            let mut plan = decisions::create_topic(image, &request, &defaults, level, &mut random_id)?;
+            let mut plan =
+                decisions::create_topic(image, &request, &defaults, level, &mut random_id)?;
             let records = std::mem::take(&mut plan.records);
             let changes = !records.is_empty();
             Ok((records, (plan, changes)))
@@ -236,7 +281,10 @@ impl Support {
     }
 
     async fn delete_topic(&self, topic: TopicId) -> Result<(), Refusal> {
-        let decided = self.control.decide(move |image| Ok((decisions::delete_topic(image, topic)?, ()))).await;
+        let decided = self
+            .control
+            .decide(move |image| Ok((decisions::delete_topic(image, topic)?, ())))
+            .await;
         let (index, ()) = decided.map_err(refusal)?;
         self.everyone_knows(index).await;
         Ok(())
@@ -245,7 +293,11 @@ impl Support {
     /// Waits until every core has taken the entry in: what is answered after it is seen everywhere.
     async fn everyone_knows(&self, index: AppliedIndex) {
         let mut distributed = self.distributed.clone();
-        if distributed.wait_for(|reached| *reached >= index).await.is_err() {
+        if distributed
+            .wait_for(|reached| *reached >= index)
+            .await
+            .is_err()
+        {
             return;
         }
         for core in &self.cores {
@@ -259,30 +311,46 @@ impl Support {
     /// A new id, or the next epoch of one; an id whose epochs are used up gives way to a new one.
     async fn grant_producer(&self, previous: Option<Producer>) -> Result<Producer, Refusal> {
         if let Some(known) = previous.filter(|known| known.epoch < ProducerEpoch::MAX) {
-            let is_granted = self.control.read(|image| known.id < image.next_producer_id());
+            let is_granted = self
+                .control
+                .read(|image| known.id < image.next_producer_id());
             if !is_granted {
-                return Err(Refusal::new(Rejection::UnknownProducer, format!("producer id {} was never given out", known.id)));
+                return Err(Refusal::new(
+                    Rejection::UnknownProducer,
+                    format!("producer id {} was never given out", known.id),
+                ));
             }
-            return Ok(Producer { id: known.id, epoch: ProducerEpoch(known.epoch.get() + 1) });
+            return Ok(Producer {
+                id: known.id,
+                epoch: ProducerEpoch(known.epoch.get() + 1),
+            });
         }
         let mut blocks = self.producer_ids.lock().await;
         if blocks.is_empty() {
             blocks.push_back(self.grant_block().await?);
         }
-        let Some(block) = blocks.front_mut() else { return Err(no_producer_ids()) };
+        let Some(block) = blocks.front_mut() else {
+            return Err(no_producer_ids());
+        };
         let id = ProducerId(block.0);
         block.0 += 1;
         if block.0 == block.1 {
             blocks.pop_front();
         }
-        Ok(Producer { id, epoch: ProducerEpoch::ZERO })
+        Ok(Producer {
+            id,
+            epoch: ProducerEpoch::ZERO,
+        })
     }
 
     async fn grant_block(&self) -> Result<(u64, u64), Refusal> {
         let broker = self.options.start.broker;
         let decided = self.control.decide(move |image| {
             let first = image.next_producer_id().get();
-            Ok((decisions::grant_producer_ids(image, broker, PRODUCER_ID_BLOCK)?, first))
+            Ok((
+                decisions::grant_producer_ids(image, broker, PRODUCER_ID_BLOCK)?,
+                first,
+            ))
         });
         let (_, first) = decided.await.map_err(refusal)?;
         Ok((first, first + PRODUCER_ID_BLOCK))
@@ -290,7 +358,10 @@ impl Support {
 }
 
 fn no_producer_ids() -> Refusal {
-    Refusal::new(Rejection::CoordinatorUnavailable, "no producer ids are left")
+    Refusal::new(
+        Rejection::CoordinatorUnavailable,
+        "no producer ids are left",
+    )
 }
 
 fn refusal(error: ControlError) -> Refusal {
