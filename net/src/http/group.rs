@@ -267,7 +267,7 @@ impl PartitionLag {
             .map_or(0, |bytes| u64::try_from(bytes).unwrap_or(u64::MAX))
     }
 
-    /// Committed but not processed records that retention has removed.
+    /// Records past the commit that retention has removed before they were processed.
     fn expired(&self, held: &HeldRange) -> u64 {
         self.committed.map_or(0, |committed| {
             held.log_start.get().saturating_sub(committed.get())

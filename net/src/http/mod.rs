@@ -39,6 +39,9 @@ pub mod reset;
 mod route;
 pub mod topics;
 
+#[cfg(test)]
+mod tests;
+
 pub use answer::{Answer, health_answer, metrics_answer};
 pub use body::{Field, Text, parse_body};
 pub use head::{Head, body_too_large, check_head};
