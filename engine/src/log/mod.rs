@@ -1,14 +1,52 @@
 //! One partition's log: a state machine over [`crate::disk`].
 //!
-//! The owner calls [`Log`]'s methods and hands every [`DiskReply`](crate::disk::DiskReply) whose operation belongs to this
-//! partition ([`OperationIds::finish`]) to [`Log::on_disk`], which tells what came of it.
+//! The owner calls [`Log`]'s methods and hands every reply whose operation belongs to this partition
+//! ([`OperationIds::finish`]) to [`Log::on_disk`], which tells what came of it as [`LogProgress`].
+//! What a call other than `on_disk` brought about at once is told by the next [`Log::drain_progress`].
 //!
 //! The life of a log: [`Log::open`] → `Recovered` → [`Log::begin_epoch`] → [`Log::append`] … →
 //! `DurableEnd` … → [`Log::stop`] → `Stopped`.
+//!
+//! The life of an append: `append` gives offsets, stamps, stages (`tail`) → the first one of a log
+//! makes state file and segment, each durably → a state change that it depends on becomes durable
+//! (`keeper`) → durable writes of whole blocks → the contiguous durable prefix moves → `DurableEnd`.
+//!
+//! Invariants:
+//! 1. An offset is given once: the end never falls but by a cut, and a cut is durable before the next
+//!    append is written.
+//! 2. Nothing of the log is changed on disk while the state there is marked clean.
+//! 3. `DurableEnd` is told only for a contiguous prefix of batches whose every byte was reported to be
+//!    on stable storage, in files whose directory entries are, too.
+//! 4. The end of a log is found from batches: magic, length, CRC, continuing offsets and the epoch by
+//!    history. What lies behind it is removed durably before anything is appended.
+//! 5. A checkpoint is at a durable offset, and every segment below its own is closed and sealed.
+//! 6. A failed durable write ends all writing.
+//! 7. A segment that a read or look-up holds is not removed.
 
+mod append;
+mod batch_check;
+mod checkpoint;
+mod close;
+mod cut;
+mod find_time;
+mod frame;
+mod index;
+mod index_load;
+mod keeper;
 mod operations;
 mod progress;
+mod read;
+mod recovery;
+mod retention;
+mod seal;
+mod segment;
 mod settings;
+mod state;
+mod step;
+mod tail;
+mod task;
+#[cfg(test)]
+mod tests;
 
 pub use operations::{DiskQueue, OperationIds};
 pub use progress::{
@@ -17,15 +55,26 @@ pub use progress::{
 };
 pub use settings::LogSettings;
 
+use alloc::boxed::Box;
+use alloc::collections::VecDeque;
 use alloc::vec::Vec;
 
-use bytes::Bytes;
-use corelog_batch::BatchHeader;
-
-use crate::disk::{DiskResult, OperationId};
+use crate::disk::{DiskRequest, FileId, LogFile, OperationId};
 use crate::identity::{LeaderEpoch, LogId, Offset, PartitionId};
-use crate::publish::VerifiedBatches;
 use crate::time::Now;
+
+use checkpoint::PendingCheckpoint;
+use close::Closing;
+use cut::Cut;
+use find_time::LookUp;
+use index_load::IndexJob;
+use keeper::StateKeeper;
+use read::{Cursor, PendingRead};
+use recovery::Recovery;
+use segment::Segment;
+use state::DurableState;
+use tail::Tail;
+use task::Task;
 
 /// One partition's log.
 #[derive(Debug)]
@@ -34,10 +83,39 @@ pub struct Log {
     log_id: LogId,
     settings: LogSettings,
     phase: LogPhase,
-    start: Offset,
-    end: Offset,
-    durable_end: Offset,
+    tasks: Vec<(OperationId, Task)>,
+    outbox: Vec<LogProgress>,
+    keeper: StateKeeper,
+    recovery: Option<Box<Recovery>>,
+    /// All retained segments, by base. Those of `tails` are the last ones.
+    segments: VecDeque<Segment>,
+    /// Segments that still grow or are to be made: the first takes writes, the last takes appends.
+    tails: VecDeque<Tail>,
+    /// Somebody needs the state file, even without an append.
+    state_wanted: bool,
+    has_begun: bool,
+    told_durable_end: Offset,
+    told_promised: LeaderEpoch,
+    told_start: Offset,
     last_append_ms: u64,
+    bytes_since_checkpoint: u64,
+    has_closed_since_checkpoint: bool,
+    closing: Option<Closing>,
+    pending_checkpoint: Option<PendingCheckpoint>,
+    /// A background step found no room; [`Log::tick`] tries again.
+    waits_for_room: bool,
+    index_job: Option<IndexJob>,
+    index_uses: u64,
+    reads: Vec<PendingRead>,
+    look_ups: Vec<LookUp>,
+    cursors: Vec<Cursor>,
+    next_read: u64,
+    cut: Option<Cut>,
+    /// Files to remove, and whether a removal is in flight.
+    dead_files: Vec<LogFile>,
+    is_removing_files: bool,
+    is_removing_all: bool,
+    was_active: bool,
 }
 
 impl Log {
@@ -53,31 +131,45 @@ impl Log {
         settings: LogSettings,
         queue: &mut DiskQueue<'_>,
     ) -> Self {
-        let _ = (begun, queue);
-        Self {
+        let mut log = Self {
             partition,
             log_id,
             settings,
             phase: LogPhase::Recovering,
-            start: Offset::ZERO,
-            end: Offset::ZERO,
-            durable_end: Offset::ZERO,
+            tasks: Vec::new(),
+            outbox: Vec::new(),
+            keeper: StateKeeper::fresh(DurableState::new(partition, log_id)),
+            recovery: Some(Box::new(Recovery::new(begun))),
+            segments: VecDeque::new(),
+            tails: VecDeque::new(),
+            state_wanted: false,
+            has_begun: false,
+            told_durable_end: Offset::ZERO,
+            told_promised: LeaderEpoch::ZERO,
+            told_start: Offset::ZERO,
             last_append_ms: 0,
-        }
-    }
-
-    /// Takes the result of one of this log's requests. `on_scanned` gets the header of every batch
-    /// that recovery reads above the producer snapshot, in order, before `Recovered` is told.
-    pub fn on_disk(
-        &mut self,
-        operation: OperationId,
-        result: DiskResult,
-        now: Now,
-        on_scanned: &mut dyn FnMut(&BatchHeader),
-        queue: &mut DiskQueue<'_>,
-        progress: &mut Vec<LogProgress>,
-    ) {
-        let _ = (operation, result, now, on_scanned, queue, progress);
+            bytes_since_checkpoint: 0,
+            has_closed_since_checkpoint: false,
+            closing: None,
+            pending_checkpoint: None,
+            waits_for_room: false,
+            index_job: None,
+            index_uses: 0,
+            reads: Vec::new(),
+            look_ups: Vec::new(),
+            cursors: Vec::new(),
+            next_read: 0,
+            cut: None,
+            dead_files: Vec::new(),
+            is_removing_files: false,
+            is_removing_all: false,
+            was_active: false,
+        };
+        log.submit(
+            queue,
+            task::Planned::foreground(Task::List, DiskRequest::List { partition }),
+        );
+        log
     }
 
     /// The partition.
@@ -107,168 +199,189 @@ impl Log {
 
     /// The oldest retained offset.
     pub fn start(&self) -> Offset {
-        self.start
+        self.keeper.state().start
     }
 
     /// One past the last record, durable or not.
     pub fn end(&self) -> Offset {
-        self.end
+        self.tails
+            .back()
+            .map_or(self.keeper.state().checkpoint.offset, Tail::end_offset)
     }
 
-    /// One past the last record below which everything is durable.
+    /// The offset below which everything is durable.
     pub fn durable_end(&self) -> Offset {
-        self.durable_end
+        self.tails
+            .front()
+            .map_or(self.keeper.state().checkpoint.offset, Tail::durable_offset)
     }
 
     /// Bytes of all retained segments.
     pub fn bytes(&self) -> u64 {
-        0
+        self.segments.iter().map(|segment| segment.bytes).sum()
     }
 
     /// Bytes accepted and not durable yet. The owner refuses publishes above
     /// [`STAGED_BYTES_PER_PARTITION_MAX`](crate::limits::STAGED_BYTES_PER_PARTITION_MAX).
     pub fn staged_bytes(&self) -> u64 {
-        0
+        self.tails.iter().map(Tail::staged_bytes).sum()
     }
 
-    /// Append time of the last append, in milliseconds. It never falls.
+    /// Append time of the last append, in milliseconds. It never falls; after a crash it may be
+    /// later than true.
     pub fn last_append_ms(&self) -> u64 {
         self.last_append_ms
     }
 
     /// The epoch of the newest history entry.
     pub fn epoch(&self) -> Option<LeaderEpoch> {
-        None
+        self.keeper.state().history.last().map(|entry| entry.epoch)
     }
 
-    /// The epoch of the last record, or of the record before log start; `None` in an empty history.
+    /// The epoch of the last record, or of the record before log start; `None` if there never was
+    /// one.
     pub fn last_record_epoch(&self) -> Option<LeaderEpoch> {
-        None
+        self.epoch_of(Offset(self.end().get().checked_sub(1)?))
     }
 
-    /// The end of the newest epoch not newer than `epoch`, with that epoch (Kafka:
-    /// OffsetForLeaderEpoch). `None` if history does not reach back so far.
+    /// The epoch of the record at `offset`, as far as history tells.
+    pub fn epoch_of(&self, offset: Offset) -> Option<LeaderEpoch> {
+        let state = self.keeper.state();
+        if offset.plus(1) == state.start {
+            return state.start_epoch;
+        }
+        state.epoch_at(offset)
+    }
+
+    /// The newest epoch not newer than `epoch`, and where it ends (Kafka: OffsetForLeaderEpoch).
+    /// `None` if history does not reach back so far.
     pub fn end_of_epoch(&self, epoch: LeaderEpoch) -> Option<(LeaderEpoch, Offset)> {
-        let _ = epoch;
-        None
+        let history = &self.keeper.state().history;
+        let after = history.partition_point(|entry| entry.epoch <= epoch);
+        let found = history.get(after.checked_sub(1)?)?;
+        let end = history
+            .get(after)
+            .map_or(self.end(), |next| next.first_offset);
+        Some((found.epoch, end))
     }
 
     /// The highest epoch promised.
     pub fn promised(&self) -> LeaderEpoch {
-        LeaderEpoch::ZERO
+        self.keeper.state().promised
     }
 
-    /// Promises `epoch` durably; `Promised` follows.
+    /// Promises `epoch` durably; `Promised` follows. A lower one than promised before changes nothing.
     pub fn promise(&mut self, epoch: LeaderEpoch, queue: &mut DiskQueue<'_>) {
-        let _ = (epoch, queue);
+        self.state_wanted = true;
+        if epoch > self.promised() {
+            let version = self.keeper.change(|state| state.promised = epoch);
+            self.keeper.gate(version);
+        } else {
+            self.told_promised = LeaderEpoch::ZERO;
+        }
+        self.advance(queue);
     }
 
     /// Enters (`epoch`, end) into the history and promises the epoch. The entry is durable before any
     /// batch of the epoch is written. On a log not begun it waits in memory for the first append.
     ///
     /// # Panics
-    /// If `epoch` is below one promised or entered before.
+    /// If `epoch` is below one promised or entered before, or while recovering.
     pub fn begin_epoch(&mut self, epoch: LeaderEpoch, queue: &mut DiskQueue<'_>) {
-        let _ = (epoch, queue);
-    }
-
-    /// Gives `batches` their offsets and stages them for a durable write; `DurableEnd` follows.
-    ///
-    /// # Panics
-    /// Unless the phase is `Ready` and [`Log::epoch`] is `epoch`.
-    pub fn append(
-        &mut self,
-        batches: VerifiedBatches,
-        epoch: LeaderEpoch,
-        now: Now,
-        queue: &mut DiskQueue<'_>,
-    ) -> Appended {
-        let _ = (batches, epoch, now, queue);
-        Appended {
-            first_offset: self.end,
-            end_offset: self.end,
-            append_time_ms: self.last_append_ms,
-            batches: Vec::new(),
+        assert!(
+            self.phase != LogPhase::Recovering,
+            "an epoch before recovery"
+        );
+        assert!(epoch >= self.promised(), "an epoch below the promise");
+        if self.epoch() == Some(epoch) && self.promised() == epoch {
+            return;
         }
+        let end = self.end();
+        let version = self.keeper.change(|state| {
+            state.promised = epoch;
+            state.begin_epoch(epoch, end);
+        });
+        self.keeper.gate(version);
+        self.advance(queue);
     }
 
-    /// Reads whole batches from the one that contains `offset` on, all below `up_to`, at most
-    /// `bytes_max` bytes; the first batch comes even if it is larger. Less than that may come (a
-    /// read stays within a segment); nothing only for `offset` at or past `up_to`.
-    ///
-    /// # Panics
-    /// If `offset` is below [`Log::start`] or `up_to` is above [`Log::end`].
-    pub fn read(
-        &mut self,
-        offset: Offset,
-        bytes_max: usize,
-        up_to: Offset,
-        queue: &mut DiskQueue<'_>,
-    ) -> Started<Pieces> {
-        let _ = (offset, bytes_max, up_to, queue);
-        Started::Ready(Pieces::new())
-    }
-
-    /// Looks a record up by time stamp among those in [start, `up_to`); equal to a plain scan.
-    ///
-    /// # Panics
-    /// If `up_to` is above [`Log::durable_end`].
-    pub fn find_time(
-        &mut self,
-        query: TimeQuery,
-        up_to: Offset,
-        queue: &mut DiskQueue<'_>,
-    ) -> Started<Option<FoundRecord>> {
-        let _ = (query, up_to, queue);
-        Started::Ready(None)
-    }
-
-    /// Removes everything from the batch that contains `to` on, durably; `Cut` follows, appends wait
-    /// for it. The checkpoint falls to log start without a snapshot: take a new one soon.
-    ///
-    /// # Panics
-    /// Unless the phase is `Ready`, or if `to` is below [`Log::start`].
-    pub fn cut(&mut self, to: Offset, queue: &mut DiskQueue<'_>) {
-        let _ = (to, queue);
-    }
-
-    /// Moves the log start to `offset` (never back, never past `durable_end`); `Start` follows, and
-    /// whole segments below it go.
-    pub fn delete_before(&mut self, offset: Offset, queue: &mut DiskQueue<'_>) {
-        let _ = (offset, queue);
-    }
-
-    /// Deletes what the retention settings no longer keep, by append time and size.
-    pub fn retain(&mut self, now: Now, queue: &mut DiskQueue<'_>) {
-        let _ = (now, queue);
-    }
-
-    /// Whether enough was appended since the last checkpoint, or a segment was closed.
-    pub fn checkpoint_due(&self) -> bool {
-        false
-    }
-
-    /// Checkpoints at the present [`Log::end`]: `producers_snapshot` is the producer table as it stands
-    /// there (empty bytes: no producers). It takes hold once everything below is durable.
-    pub fn checkpoint(&mut self, producers_snapshot: Bytes, queue: &mut DiskQueue<'_>) {
-        let _ = (producers_snapshot, queue);
-    }
-
-    /// Time has passed: rolls a segment that is old enough, forgets buffers of an idle log. Cheap
-    /// when there is nothing to do; some seconds between calls are fine.
+    /// Time has passed: rolls a segment that is old enough, tries again what found no room, forgets
+    /// buffers of an idle log. Cheap when there is nothing to do; some seconds between calls are fine.
     pub fn tick(&mut self, now: Now, queue: &mut DiskQueue<'_>) {
-        let _ = (now, queue);
+        self.waits_for_room = false;
+        if self.phase == LogPhase::Ready {
+            self.roll_if_old(now);
+            if !core::mem::take(&mut self.was_active)
+                && let Some(tail) = self.tails.front_mut()
+            {
+                tail.forget_head();
+            }
+        }
+        self.advance(queue);
     }
 
-    /// Finishes: everything accepted becomes durable, then a checkpoint with the clean mark;
-    /// `Stopped` follows. If there is nothing to do the phase is `Stopped` on return.
-    pub fn stop(&mut self, producers_snapshot: Bytes, queue: &mut DiskQueue<'_>) {
-        let _ = (producers_snapshot, queue);
+    /// Moves what was brought about since the last call into `progress`.
+    pub fn drain_progress(&mut self, progress: &mut Vec<LogProgress>) {
+        progress.append(&mut self.outbox);
     }
 
     /// Removes the log and its folder once nothing is in flight; `Removed` follows. For deleted
-    /// topics; possible in every phase.
+    /// topics; possible in every phase. Nothing else may be asked of it any more.
     pub fn remove(&mut self, queue: &mut DiskQueue<'_>) {
-        let _ = queue;
+        self.is_removing_all = true;
+        self.advance(queue);
+    }
+
+    fn file(&self, file: LogFile) -> FileId {
+        FileId {
+            partition: self.partition,
+            file,
+        }
+    }
+
+    fn segment_at(&self, base: Offset) -> Option<usize> {
+        self.segments
+            .binary_search_by_key(&base, |segment| segment.base)
+            .ok()
+    }
+
+    fn segment(&self, base: Offset) -> Option<&Segment> {
+        self.segments.get(self.segment_at(base)?)
+    }
+
+    fn segment_mut(&mut self, base: Offset) -> Option<&mut Segment> {
+        let at = self.segment_at(base)?;
+        self.segments.get_mut(at)
+    }
+
+    fn tail(&self, base: Offset) -> Option<&Tail> {
+        self.tails.iter().find(|tail| tail.base == base)
+    }
+
+    fn tail_mut(&mut self, base: Offset) -> Option<&mut Tail> {
+        self.tails.iter_mut().find(|tail| tail.base == base)
+    }
+
+    /// The segment that holds `offset`, or would hold it.
+    fn segment_of(&self, offset: Offset) -> Option<Offset> {
+        let after = self
+            .segments
+            .partition_point(|segment| segment.base <= offset);
+        Some(self.segments.get(after.checked_sub(1)?)?.base)
+    }
+
+    /// Where the durable batches of a segment end: position and offset.
+    fn durable_end_of(&self, base: Offset) -> (u64, Offset) {
+        if let Some(tail) = self.tail(base) {
+            return (tail.durable(), tail.durable_offset());
+        }
+        let at = self.segment_at(base);
+        let bytes = at
+            .and_then(|at| self.segments.get(at))
+            .map_or(0, |segment| segment.bytes);
+        let end = at
+            .and_then(|at| self.segments.get(at + 1))
+            .map_or(self.durable_end(), |next| next.base);
+        (bytes, end)
     }
 }

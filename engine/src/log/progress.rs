@@ -66,7 +66,8 @@ pub struct Recovered {
     /// The highest epoch promised.
     pub promised: LeaderEpoch,
     /// The producer table as it stood at `snapshot_offset`, as given to [`super::Log::checkpoint`];
-    /// `None`: it was empty there. The headers above that offset have gone to `on_scanned`.
+    /// `None`: it was empty there. The headers of all batches from that offset on have gone to
+    /// `on_scanned`.
     pub producers_snapshot: Option<Bytes>,
     /// See `producers_snapshot`.
     pub snapshot_offset: Offset,
