@@ -45,8 +45,8 @@ pub struct Settings {
     pub members_max: usize,
     /// Most stored offsets of one group.
     pub offsets_max: usize,
-    /// Most bytes of one group's record, which holds all members' metadata and assignments.
-    pub group_record_bytes_max: usize,
+    /// Most bytes that the members of one group may bring: ids, protocols, metadata.
+    pub group_members_bytes_max: usize,
     /// Most bytes of all groups, members and offsets together.
     pub bytes_max: usize,
     /// Most bytes of one append.
@@ -74,7 +74,7 @@ impl Default for Settings {
             groups_max: limits::GROUPS_PER_CORE_MAX,
             members_max: limits::GROUP_MEMBERS_MAX,
             offsets_max: limits::BROKER_PARTITIONS_MAX as usize,
-            group_record_bytes_max: 4 << 20,
+            group_members_bytes_max: 4 << 20,
             bytes_max: 256 << 20,
             append_bytes_max: 6 << 20,
             appends_waiting_max: limits::PUBLISHES_WAITING_PER_PARTITION_MAX / 2,
