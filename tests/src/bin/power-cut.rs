@@ -37,7 +37,7 @@ enum Action {
         #[arg(long, default_value_t = 100)]
         sync_delay_us: u64,
     },
-    /// Sends one command: cut, restore, status, stats, fail-sync [N], full [BYTES], space, unmount.
+    /// Sends one command: cut, restore, status, stats, fail-sync and full (with a number), space, unmount.
     Send {
         /// Unix socket of the mounted file system.
         #[arg(long)]
