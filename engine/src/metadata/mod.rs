@@ -1,6 +1,7 @@
 //! The metadata image: what the cluster knows, as a pure `apply` of ordered records.
 //!
-//! [`record`] says what can change, [`image`] what is known after it, [`decisions`] which records a
+//! [`record`] says what can change, [`image`] what is known,
+//! [`apply`] how a record changes it, [`decisions`] which records a
 //! wish becomes. The control plane orders and stores records; every core keeps its own [`Image`],
 //! fed by the same records in the same order.
 //!
@@ -15,6 +16,7 @@
 //! 5. The leader is one of the replicas, and each replica's core exists on its broker.
 //! 6. A producer id is granted once.
 
+pub mod apply;
 mod codec;
 pub mod decisions;
 pub mod identity_file;
@@ -25,8 +27,12 @@ pub mod settings;
 pub mod snapshot;
 pub mod topic_name;
 
+#[cfg(test)]
+mod tests;
+
+pub use apply::{Applied, ApplyError};
 pub use codec::{DecodeError, STRING_BYTES_MAX};
-pub use image::{Applied, ApplyError, Broker, Image, Partition, Replica, Topic, group_partition};
+pub use image::{Broker, Image, Partition, Replica, Topic, group_partition};
 pub use record::{
     Address, BrokerRegistered, MetadataRecord, PartitionAssignment, ReplicaAssignment, TopicCreated,
 };
