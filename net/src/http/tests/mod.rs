@@ -5,6 +5,7 @@ mod fetch;
 mod group;
 mod messages;
 mod publish;
+mod reference;
 
 use std::num::NonZeroU32;
 
