@@ -194,7 +194,7 @@ impl Group {
         for member in leaving {
             let result = self.find_leaving(&member);
             if let Ok(member_id) = &result {
-                self.given_ids.remove(member_id);
+                self.take_given_id(member_id);
                 left |= self.members.contains_key(member_id);
                 self.remove_member(member_id, turn);
             }

@@ -4,6 +4,7 @@ use alloc::vec::Vec;
 
 use bytes::Bytes;
 
+use crate::identity::Offset;
 use crate::rejection::Rejection;
 use crate::request::{GroupResponse, RequestId};
 
@@ -46,12 +47,8 @@ pub enum GroupEffect {
         /// The batch's records.
         records: Vec<GroupRecord>,
     },
-    /// A snapshot is complete and committed: the log may begin at the first offset of the append
-    /// with this token, and everything before it may go.
-    MoveLogStart {
-        /// The append that opened the snapshot.
-        token: AppendToken,
-    },
+    /// A snapshot is complete and committed: everything below this offset may go.
+    MoveLogStart(Offset),
 }
 
 /// Effects of one call, in the order in which they were decided.

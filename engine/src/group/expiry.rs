@@ -92,10 +92,16 @@ impl Group {
 
     /// Removes given member ids that nobody came back with.
     fn expire_given_ids(&mut self, turn: &mut Turn<'_>) {
-        let before = self.given_ids.len();
         let now = turn.now.monotonic;
-        self.given_ids.retain(|_, ends| *ends > now);
-        if self.given_ids.len() != before {
+        let given = self.given_ids.iter();
+        let ended: Vec<String> = given
+            .filter(|(_, ends)| **ends <= now)
+            .map(|(id, _)| id.clone())
+            .collect();
+        for id in &ended {
+            self.take_given_id(id);
+        }
+        if !ended.is_empty() {
             self.complete_join_if_all_came(turn);
         }
     }

@@ -50,7 +50,7 @@ impl Group {
             Err(rejection) => turn.reject(id, rejection),
             Ok(()) if join.member_id.is_empty() => self.join_without_id(id, join, turn),
             Ok(()) if self.given_ids.contains_key(&join.member_id) => {
-                self.given_ids.remove(&join.member_id);
+                self.take_given_id(&join.member_id);
                 let member_id = join.member_id.clone();
                 self.join_as_new(id, member_id, join, turn);
             }
@@ -88,7 +88,7 @@ impl Group {
         let more = Member::new(join.clone(), turn.now.monotonic).bytes(&join.new_member_id);
         let before = replaced.and_then(|id| Some(self.members.get(id)?.bytes(id)));
         let more = more.saturating_sub(before.unwrap_or(0));
-        if self.members_bytes + more > turn.settings.group_members_bytes_max
+        if self.members_bytes + self.returns_bytes + more > turn.settings.group_members_bytes_max
             || turn.bytes_elsewhere + self.bytes + more > turn.settings.bytes_max
         {
             return Err(Rejection::Overloaded);
@@ -124,8 +124,7 @@ impl Group {
         if join.member_id_required && join.instance_id.is_none() {
             let timeout_ms = u64::from(join.session_timeout_ms);
             let ends = turn.now.monotonic.plus_ms(timeout_ms);
-            self.given_ids.insert(member_id.clone(), ends);
-            self.wake_by(ends);
+            self.give_id(member_id.clone(), ends);
             return turn.reply(id, Ok(GroupResponse::MemberIdRequired(member_id)));
         }
         self.join_as_new(id, member_id, join, turn);
@@ -201,9 +200,11 @@ impl Group {
             .iter()
             .position(|(_, waiting)| waiting.instance_id == join.instance_id);
         if let Some(earlier) = earlier {
-            let (before, _) = self.returns.remove(earlier);
+            let (before, join) = self.returns.remove(earlier);
+            self.count_return(&join, false);
             turn.reject(before, Rejection::FencedInstanceId);
         }
+        self.count_return(&join, true);
         self.returns.push((id, join));
         turn.outstanding.park(id, &self.id);
         self.pass_static_ids_on(turn);
@@ -215,8 +216,14 @@ impl Group {
         if self.returns.is_empty() || self.records_waiting > 0 {
             return;
         }
-        let mut returns = core::mem::take(&mut self.returns);
-        returns.retain(|(id, _)| turn.outstanding.is_waiting(*id));
+        let mut returns = Vec::with_capacity(self.returns.len());
+        for (id, join) in core::mem::take(&mut self.returns) {
+            if turn.outstanding.is_waiting(id) {
+                returns.push((id, join));
+            } else {
+                self.count_return(&join, false);
+            }
+        }
         let Some(mut image) = self.recorded_image() else {
             return self.static_ids_passed_on(returns, Ok(()), turn);
         };
@@ -233,7 +240,11 @@ impl Group {
         let change = Change::StaticReturns(returns);
         match self.append(vec![record], Some(value), change, turn) {
             Ok(_) => self.returning = true,
-            Err(rejection) => ids.into_iter().for_each(|id| turn.reject(id, rejection)),
+            Err(rejection) => {
+                // No other return is counted: none waits, and none is being appended.
+                self.bytes -= core::mem::take(&mut self.returns_bytes);
+                ids.into_iter().for_each(|id| turn.reject(id, rejection));
+            }
         }
     }
 
@@ -254,6 +265,7 @@ impl Group {
     ) {
         self.returning = false;
         for (id, join) in returns {
+            self.count_return(&join, false);
             match result {
                 Ok(()) => self.take_former_place(id, join, turn),
                 Err(rejection) => turn.reject(id, rejection),
@@ -287,7 +299,10 @@ impl Group {
             self.leader = Some(member_id.clone());
         }
         self.renew_session(&member_id, turn.now.monotonic);
-        if !turn.outstanding.is_waiting(id) {
+        if !self.shares_protocol(&join, Some(&member_id)) {
+            // The others changed while the log was asked.
+            turn.reject(id, Rejection::InconsistentGroupProtocol);
+        } else if !turn.outstanding.is_waiting(id) {
             // The asker went while the log was asked; its next try takes the id over again.
         } else if self.phase == Phase::Stable && unchanged {
             self.answer_join(id, &member_id, was_leader, turn);

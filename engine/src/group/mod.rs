@@ -4,15 +4,15 @@
 //! A commit's life: [`Coordinator::handle`] checks the fence (member, static id, generation) and
 //! each offset, and asks for an append of one record per offset; when that is committed,
 //! [`Coordinator::appended`] stores the offsets and the answer leaves. If it fails, nothing has
-//! changed and the answer says so. A rebalance's life stands at the head of [`rebalance`].
+//! changed and the answer says so. A rebalance's life stands at the head of `rebalance`.
 //!
 //! The caller appends what it is asked to, in the order of the tokens, to the partition that the
 //! coordinator stands for, and reads that log back into [`Coordinator::replay`] at the next start.
-//! A snapshot now and then keeps the log short; see [`snapshot`].
+//! A snapshot now and then keeps the log short; see `snapshot`.
 //!
 //! Invariants:
 //! 1. A member of an expired or older generation cannot move its group's offsets
-//!    (`docs/REPLICATION.md`, invariant 4); [`offsets`] keeps it.
+//!    (`docs/REPLICATION.md`, invariant 4); `offsets` keeps it.
 //! 2. Nothing that a restart would forget is told to anybody: offsets, assignments, changes of
 //!    static ids and deletions are answered once the log holds them.
 //! 3. No decision rests on a timer having been served in time, and none but retention on the
@@ -54,7 +54,7 @@ use self::replay::Touched;
 use self::settings::{NAME_BYTES_MAX, RETRY_MS, WAKES_PER_TICK_MAX};
 use self::snapshot::SnapshotSchedule;
 use self::state::Group;
-use crate::identity::TopicId;
+use crate::identity::{Offset, TopicId};
 use crate::rejection::Rejection;
 use crate::request::{GroupAction, GroupRequest, GroupResponse, RequestId};
 use crate::time::{Monotonic, Now};
@@ -182,8 +182,8 @@ impl Coordinator {
         self.act(id, &name, request.action, now, out);
     }
 
-    /// Reports what became of an append. Successes must come in the order of the tokens; `Err`
-    /// must mean that the records are not in the log and never will be, or that this replica has
+    /// Reports what became of an append: committed, with its first record at this offset, or not.
+    /// Successes must come in the order of the tokens; `Err` must mean that the records are not in the log and never will be, or that this replica has
     /// stopped leading the partition for good (follow with [`Coordinator::resign`]).
     ///
     /// # Panics
@@ -191,7 +191,7 @@ impl Coordinator {
     pub fn appended(
         &mut self,
         token: AppendToken,
-        result: Result<(), Rejection>,
+        result: Result<Offset, Rejection>,
         now: Now,
         out: &mut GroupEffects,
     ) {
@@ -199,10 +199,11 @@ impl Coordinator {
             return;
         }
         let append = self.outstanding.settle(token, result.is_ok());
-        let result = result.map_err(append_rejection);
+        let offset = result.map_err(append_rejection);
+        let result = offset.map(drop);
         match append.change {
             Change::SnapshotBegin | Change::SnapshotPart | Change::SnapshotEnd => {
-                self.advance_snapshot(token, result, append.bytes, now, out);
+                self.advance_snapshot(offset, append.bytes, now, out);
             }
             Change::TopicForgotten(topic) => {
                 self.topic_forgotten(topic, result, now);
@@ -536,15 +537,14 @@ impl Coordinator {
 
     fn advance_snapshot(
         &mut self,
-        token: AppendToken,
-        result: Result<(), Rejection>,
+        result: Result<Offset, Rejection>,
         bytes: usize,
         now: Now,
         out: &mut GroupEffects,
     ) {
         let groups = core::mem::take(&mut self.groups);
         let (schedule, mut turn) = self.snapshot_turn(now, out);
-        schedule.advance(token, result, bytes, &groups, &mut turn);
+        schedule.advance(result, bytes, &groups, &mut turn);
         self.groups = groups;
     }
 

@@ -23,8 +23,8 @@ use super::outstanding::{Change, Turn};
 use super::record::{Key, encode_generation};
 use super::settings::RETRY_MS;
 use super::state::Group;
-use super::{AppendToken, GroupEffect, GroupRecord, Settings};
-use crate::identity::{Generation, PartitionId};
+use super::{GroupEffect, GroupRecord, Settings};
+use crate::identity::{Generation, Offset, PartitionId};
 use crate::rejection::Rejection;
 use crate::time::Monotonic;
 
@@ -36,9 +36,9 @@ enum Progress {
     /// The opening record has no outcome yet.
     Opening,
     /// Parts are being written.
-    Writing { opened: AppendToken, cursor: Cursor },
+    Writing { opened: Offset, cursor: Cursor },
     /// The closing record has no outcome yet.
-    Closing { opened: AppendToken },
+    Closing { opened: Offset },
 }
 
 /// What the next part begins with.
@@ -128,21 +128,20 @@ impl SnapshotSchedule {
     /// The log's word on a record of the snapshot: goes on with it.
     pub(super) fn advance(
         &mut self,
-        token: AppendToken,
-        result: Result<(), Rejection>,
+        result: Result<Offset, Rejection>,
         bytes: usize,
         groups: &BTreeMap<Arc<str>, Group>,
         turn: &mut Turn<'_>,
     ) {
-        if result.is_err() {
+        let Ok(offset) = result else {
             return self.give_up(turn);
-        }
+        };
         match core::mem::take(&mut self.progress) {
             Progress::Idle => {}
             Progress::Opening => {
                 self.opened();
                 let cursor = Cursor::Group(Bound::Unbounded);
-                self.write(token, cursor, groups, turn);
+                self.write(offset, cursor, groups, turn);
             }
             Progress::Writing { opened, cursor } => {
                 self.size += bytes as u64;
@@ -150,7 +149,7 @@ impl SnapshotSchedule {
             }
             Progress::Closing { opened } => {
                 self.closed();
-                turn.out.push(GroupEffect::MoveLogStart { token: opened });
+                turn.out.push(GroupEffect::MoveLogStart(opened));
             }
         }
     }
@@ -158,7 +157,7 @@ impl SnapshotSchedule {
     /// Writes the next part, or the closing record.
     fn write(
         &mut self,
-        opened: AppendToken,
+        opened: Offset,
         cursor: Cursor,
         groups: &BTreeMap<Arc<str>, Group>,
         turn: &mut Turn<'_>,

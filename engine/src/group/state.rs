@@ -83,6 +83,8 @@ pub(super) struct Group {
     pub appends_waiting: usize,
     /// Joins of returned static members that wait for `records_waiting` to fall to zero.
     pub returns: Vec<(RequestId, Join)>,
+    /// What the joins of returned static members take, in bytes, about.
+    pub returns_bytes: usize,
     pub deleting: bool,
     /// Members without an assignment at this moment are removed.
     pub sync_deadline: Option<Monotonic>,
@@ -189,6 +191,10 @@ fn cut(mut text: String) -> String {
     text
 }
 
+fn given_bytes(id: &str) -> usize {
+    OFFSET_BYTES + id.len()
+}
+
 fn offset_bytes(stored: &StoredOffset) -> usize {
     OFFSET_BYTES + stored.metadata.len()
 }
@@ -219,6 +225,7 @@ impl Group {
             records_waiting: 0,
             appends_waiting: 0,
             returns: Vec::new(),
+            returns_bytes: 0,
             deleting: false,
             sync_deadline: None,
             bytes,
@@ -406,6 +413,36 @@ impl Group {
         self.offers.retain(|_, count| *count > 0);
     }
 
+    /// Gives an id to a member that must come back with it.
+    pub(super) fn give_id(&mut self, id: String, ends: Monotonic) {
+        self.bytes += given_bytes(&id);
+        self.given_ids.insert(id, ends);
+        self.wake_by(ends);
+    }
+
+    /// Takes back a given id.
+    pub(super) fn take_given_id(&mut self, id: &str) {
+        if self.given_ids.remove(id).is_some() {
+            self.bytes -= given_bytes(id);
+        }
+    }
+
+    /// Counts a join that waits for a static id to pass on, or no longer does.
+    pub(super) fn count_return(&mut self, join: &Join, waits: bool) {
+        let protocols = join
+            .protocols
+            .iter()
+            .map(|(name, blob)| name.len() + blob.len() + 64);
+        let bytes = MEMBER_BYTES + join.new_member_id.len() + protocols.sum::<usize>();
+        if waits {
+            self.returns_bytes += bytes;
+            self.bytes += bytes;
+        } else {
+            self.returns_bytes -= bytes;
+            self.bytes -= bytes;
+        }
+    }
+
     pub(super) fn put_offset(&mut self, partition: PartitionId, stored: StoredOffset) {
         self.bytes += offset_bytes(&stored);
         if let Some(before) = self.offsets.insert(partition, stored) {
@@ -436,7 +473,8 @@ impl Group {
             .sum();
         let offsets: usize = self.offsets.values().map(offset_bytes).sum();
         let recorded = self.recorded.as_ref().map_or(0, Bytes::len);
-        GROUP_BYTES + self.id.len() + members + offsets + recorded
+        let given: usize = self.given_ids.keys().map(|id| given_bytes(id)).sum();
+        GROUP_BYTES + self.id.len() + members + offsets + recorded + given + self.returns_bytes
     }
 
     /// The group as its next record keeps it.

@@ -33,8 +33,8 @@ struct World {
     coordinator: Coordinator,
     settings: Settings,
     now: Now,
-    /// Committed records, batch by batch, with their tokens.
-    log: Vec<(AppendToken, Vec<GroupRecord>)>,
+    /// Committed records, batch by batch; a batch takes one offset here.
+    log: Vec<Vec<GroupRecord>>,
     /// Batches before this one are gone.
     log_start: usize,
     waiting: VecDeque<(AppendToken, Vec<GroupRecord>)>,
@@ -81,7 +81,7 @@ impl World {
     }
 
     fn replay(&mut self) {
-        for (_, batch) in &self.log[self.log_start..] {
+        for batch in &self.log[self.log_start..] {
             for record in batch {
                 self.coordinator
                     .replay(&record.key, record.value.as_ref())
@@ -109,9 +109,10 @@ impl World {
                     assert!(!records.is_empty());
                     self.waiting.push_back((token, records));
                 }
-                GroupEffect::MoveLogStart { token } => {
-                    // Tokens begin anew with each coordinator: the newest is meant.
-                    self.log_start = self.log.iter().rposition(|(at, _)| *at == token).unwrap();
+                GroupEffect::MoveLogStart(offset) => {
+                    let start = usize::try_from(offset.0).unwrap();
+                    assert!(start >= self.log_start && start < self.log.len());
+                    self.log_start = start;
                 }
             }
         }
@@ -125,9 +126,11 @@ impl World {
         let Some((token, records)) = self.waiting.pop_front() else {
             return false;
         };
-        self.log.push((token, records));
+        let offset = Offset(self.log.len() as u64);
+        self.log.push(records);
         let mut out = Vec::new();
-        self.coordinator.appended(token, Ok(()), self.now, &mut out);
+        self.coordinator
+            .appended(token, Ok(offset), self.now, &mut out);
         self.perform(out);
         true
     }

@@ -9,7 +9,6 @@ use super::*;
 enum Step {
     Join {
         group: u8,
-        name: u8,
         instance: Option<u8>,
         required: bool,
     },
@@ -21,6 +20,9 @@ enum Step {
     Sync {
         group: u8,
         member: u8,
+    },
+    Drive {
+        group: u8,
     },
     Heartbeat {
         group: u8,
@@ -63,11 +65,12 @@ enum Step {
 fn step() -> impl Strategy<Value = Step> {
     let number = any::<u8>;
     prop_oneof![
-        6 => (number(), number(), proptest::option::of(0_u8..3), any::<bool>())
-            .prop_map(|(group, name, instance, required)| Step::Join { group, name, instance, required }),
+        6 => (number(), proptest::option::of(0_u8..3), any::<bool>())
+            .prop_map(|(group, instance, required)| Step::Join { group, instance, required }),
         6 => (number(), number(), any::<bool>())
             .prop_map(|(group, member, changed)| Step::Rejoin { group, member, changed }),
         8 => (number(), number()).prop_map(|(group, member)| Step::Sync { group, member }),
+        4 => number().prop_map(|group| Step::Drive { group }),
         3 => (number(), number()).prop_map(|(group, member)| Step::Heartbeat { group, member }),
         2 => (number(), number()).prop_map(|(group, member)| Step::Leave { group, member }),
         8 => (number(), proptest::option::weighted(0.7, number()), number(), any::<u16>())
@@ -84,75 +87,187 @@ fn step() -> impl Strategy<Value = Step> {
     ]
 }
 
-/// A world with what the members of its groups believe.
+/// A world, what the members of its groups believe, and what must hold of it.
 struct Life {
     world: World,
-    asked: Vec<RequestId>,
-    fences: Vec<MemberFence>,
-    /// The newest generation told to anybody, by group incarnation.
+    asked: BTreeMap<RequestId, Asked>,
+    /// Fences that members were told, by group, the newest last.
+    fences: BTreeMap<String, Vec<MemberFence>>,
+    /// The newest generation told to anybody, by group.
     told: BTreeMap<String, Generation>,
+    /// The newest generation of which anybody got an assignment, by group.
+    assigned: BTreeMap<String, Generation>,
+    /// Who was told last that it holds a static id, by group and static id.
+    holders: BTreeMap<(String, String), String>,
+}
+
+/// A request whose answer is still to be judged.
+struct Asked {
+    group: String,
+    generation: Generation,
+    /// A commit of one who had been overtaken when it asked.
+    overtaken: bool,
 }
 
 impl Life {
+    fn new(world: World) -> Self {
+        Self {
+            world,
+            asked: BTreeMap::new(),
+            fences: BTreeMap::new(),
+            told: BTreeMap::new(),
+            assigned: BTreeMap::new(),
+            holders: BTreeMap::new(),
+        }
+    }
+
     fn group(number: u8) -> String {
         format!("g{}", number % 2)
     }
 
-    fn member(&self, number: u8) -> MemberFence {
-        let unknown = MemberFence {
+    /// One of those who were told something lately.
+    fn member(&self, group: &str, number: u8) -> MemberFence {
+        let fences = self.fences.get(group).map_or(&[][..], Vec::as_slice);
+        let lately = fences.len().clamp(1, 6);
+        let place = fences.iter().rev().nth(usize::from(number) % lately);
+        place.cloned().unwrap_or(MemberFence {
             generation: Generation(1),
             member_id: "nobody".to_string(),
             instance_id: None,
-        };
-        let count = self.fences.len().max(1);
-        self.fences
-            .iter()
-            .rev()
-            .nth(usize::from(number) % count.min(6))
-            .cloned()
-            .unwrap_or(unknown)
+        })
+    }
+
+    fn is_overtaken(&self, group: &str, fence: &MemberFence) -> bool {
+        let newer = self
+            .assigned
+            .get(group)
+            .is_some_and(|newest| fence.generation < *newest);
+        let replaced = fence.instance_id.clone().is_some_and(|instance| {
+            let holder = self.holders.get(&(group.to_string(), instance));
+            holder.is_some_and(|holder| *holder != fence.member_id)
+        });
+        newer || replaced
     }
 
     fn ask(&mut self, group: &str, action: GroupAction) {
-        let instance = match &action {
-            GroupAction::Join(join) => join.instance_id.clone(),
-            _ => None,
+        let (generation, overtaken) = match &action {
+            GroupAction::Sync(sync) => (sync.fence.generation, false),
+            GroupAction::Commit(commit) => {
+                let fence = commit.fence.as_ref();
+                let overtaken = fence.is_some_and(|fence| self.is_overtaken(group, fence));
+                (Generation::ZERO, overtaken)
+            }
+            _ => (Generation::ZERO, false),
         };
         let id = self.world.ask(group, action);
-        self.asked.push(id);
-        let _unused = instance;
+        let asked = Asked {
+            group: group.to_string(),
+            generation,
+            overtaken,
+        };
+        self.asked.insert(id, asked);
+        self.read_answers();
     }
 
-    /// Learns from new answers.
+    /// Learns from new answers, and judges them.
     fn read_answers(&mut self) {
-        for (_, answer) in core::mem::take(&mut self.world.answers) {
-            if let Ok(GroupResponse::Joined(joined)) = answer {
-                let instance = joined
-                    .member_id
-                    .split_once('+')
-                    .map(|(_, instance)| instance);
-                self.fences.push(fence(&joined, instance));
+        for (id, answer) in core::mem::take(&mut self.world.answers) {
+            let asked = self.asked.remove(&id).unwrap();
+            let Ok(answer) = answer else {
+                continue;
+            };
+            let group = asked.group;
+            let fences = self.fences.entry(group.clone()).or_default();
+            match answer {
+                GroupResponse::MemberIdRequired(member_id) => fences.push(MemberFence {
+                    generation: Generation::ZERO,
+                    member_id,
+                    instance_id: None,
+                }),
+                GroupResponse::Joined(joined) => {
+                    let newest = self.told.entry(group.clone()).or_default();
+                    assert!(joined.generation >= *newest, "a generation came back");
+                    *newest = joined.generation;
+                    let instance = joined
+                        .member_id
+                        .split_once('+')
+                        .map(|(_, instance)| instance);
+                    fences.push(fence(&joined, instance));
+                    if let Some(instance) = instance {
+                        let place = (group, instance.to_string());
+                        self.holders.insert(place, joined.member_id);
+                    }
+                }
+                GroupResponse::Synced { .. } => {
+                    let newest = self.assigned.entry(group).or_default();
+                    *newest = asked.generation.max(*newest);
+                }
+                GroupResponse::Committed(results) => {
+                    let stored = results.iter().any(|(_, result)| result.is_ok());
+                    assert!(
+                        !(asked.overtaken && stored),
+                        "an overtaken member moved an offset"
+                    );
+                }
+                _ => {}
             }
         }
+        // A group that is gone begins anew, with other member ids.
+        let groups = &self.world.coordinator.groups;
+        let is_there = |group: &String| groups.contains_key(group.as_str());
+        self.told.retain(|group, _| is_there(group));
+        self.assigned.retain(|group, _| is_there(group));
+        self.holders.retain(|(group, _), _| is_there(group));
+    }
+
+    /// Everybody joins again and syncs.
+    fn drive(&mut self, number: usize, group: &str) {
+        let members = self.world.describe(group).members;
+        for member in &members {
+            let join = Join {
+                member_id: member.member_id.clone(),
+                instance_id: member.instance_id.clone(),
+                rebalance_timeout_ms: 15_000,
+                ..static_join("unused", "")
+            };
+            self.ask(group, GroupAction::Join(join));
+        }
+        self.world.commit_all();
+        self.world.pass_ms(60);
+        self.read_answers();
+        for member in self.world.describe(group).members {
+            self.sync(number, group, |fence| fence.member_id == member.member_id);
+        }
+    }
+
+    fn sync(&mut self, number: usize, group: &str, is_asker: impl Fn(&MemberFence) -> bool) {
+        let fences = self.fences.get(group).cloned().unwrap_or_default();
+        let Some(asker) = fences.iter().rev().find(|fence| is_asker(fence)) else {
+            return;
+        };
+        let text = Bytes::from(format!("assigned in step {number}"));
+        let assignments = fences
+            .iter()
+            .map(|fence| (fence.member_id.clone(), text.clone()));
+        self.ask(group, sync(asker, assignments.collect()));
     }
 
     fn live(&mut self, number: usize, step: &Step) {
         match step {
             Step::Join {
                 group,
-                name,
                 instance,
                 required,
             } => {
                 let name = match instance {
-                    None => format!("m{number}-{name}"),
-                    Some(instance) => format!("m{number}-{name}+i{instance}"),
+                    None => format!("m{number}"),
+                    Some(instance) => format!("m{number}+i{instance}"),
                 };
                 let join = Join {
                     instance_id: instance.map(|instance| format!("i{instance}")),
                     member_id_required: *required,
                     rebalance_timeout_ms: 15_000,
-                    ..static_join(&name, "")
+                    ..with_protocols(static_join(&name, ""), number, *required)
                 };
                 self.ask(&Self::group(*group), GroupAction::Join(join));
             }
@@ -161,33 +276,30 @@ impl Life {
                 member,
                 changed,
             } => {
-                let fence = self.member(*member);
+                let group = Self::group(*group);
+                let fence = self.member(&group, *member);
                 let join = Join {
                     member_id: fence.member_id,
                     instance_id: fence.instance_id,
-                    ..static_join("unused", "")
+                    ..with_protocols(static_join("unused", ""), number, *changed)
                 };
-                let join = if *changed {
-                    offering(join, &["range", "sticky"])
-                } else {
-                    join
-                };
-                self.ask(&Self::group(*group), GroupAction::Join(join));
+                self.ask(&group, GroupAction::Join(join));
             }
             Step::Sync { group, member } => {
-                let fence = self.member(*member);
-                let known = self.fences.iter().map(|fence| fence.member_id.clone());
-                let text = Bytes::from(format!("{number}"));
-                let assignments = known.map(|id| (id, text.clone())).collect();
-                self.ask(&Self::group(*group), sync(&fence, assignments));
+                let group = Self::group(*group);
+                let asker = self.member(&group, *member);
+                self.sync(number, &group, |fence| *fence == asker);
             }
+            Step::Drive { group } => self.drive(number, &Self::group(*group)),
             Step::Heartbeat { group, member } => {
-                let fence = self.member(*member);
-                self.ask(&Self::group(*group), GroupAction::Heartbeat(fence));
+                let group = Self::group(*group);
+                let fence = self.member(&group, *member);
+                self.ask(&group, GroupAction::Heartbeat(fence));
             }
             Step::Leave { group, member } => {
-                let id = self.member(*member).member_id;
-                self.ask(&Self::group(*group), leave(&id));
+                let group = Self::group(*group);
+                let id = self.member(&group, *member).member_id;
+                self.ask(&group, leave(&id));
             }
             Step::Commit {
                 group,
@@ -195,10 +307,11 @@ impl Life {
                 topic,
                 offset,
             } => {
-                let fence = member.map(|member| self.member(member));
+                let group = Self::group(*group);
+                let fence = member.map(|member| self.member(&group, member));
                 let at = partition(topic % 3, u32::from(*topic) / 64);
                 let action = commit(fence.as_ref(), at, u64::from(*offset));
-                self.ask(&Self::group(*group), action);
+                self.ask(&group, action);
             }
             Step::Delete { group } => self.ask(&Self::group(*group), GroupAction::Delete),
             Step::DeleteOffsets { group, topic } => {
@@ -215,8 +328,13 @@ impl Life {
             }
             Step::Cancel { request } => {
                 let count = self.asked.len().max(1);
-                if let Some(id) = self.asked.get(usize::from(*request) % count) {
-                    self.world.coordinator.cancel(*id, self.world.now);
+                let id = self
+                    .asked
+                    .keys()
+                    .nth(usize::from(*request) % count)
+                    .copied();
+                if let Some(id) = id {
+                    self.world.coordinator.cancel(id, self.world.now);
                 }
             }
             Step::CommitAppends { count } => {
@@ -234,8 +352,8 @@ impl Life {
                 self.world.perform(out);
             }
             Step::Restart => {
-                self.world.answers.clear();
                 self.world.restart();
+                self.asked.clear();
             }
         }
         self.read_answers();
@@ -295,6 +413,16 @@ impl Life {
     }
 }
 
+/// Offers that mostly, and not always, agree.
+fn with_protocols(join: Join, number: usize, changed: bool) -> Join {
+    match (changed, number % 3) {
+        (false, _) => join,
+        (true, 0) => offering(join, &["sticky"]),
+        (true, 1) => offering(join, &["range", "sticky"]),
+        (true, _) => offering(join, &["sticky", "range", "sticky"]),
+    }
+}
+
 impl World {
     /// All groups and offsets, as shown.
     pub(super) fn everything(&mut self) -> Vec<String> {
@@ -349,11 +477,10 @@ proptest! {
             ..Settings::default()
         });
         world.commits = false;
-        let mut life = Life { world, asked: Vec::new(), fences: Vec::new(), told: BTreeMap::new() };
+        let mut life = Life::new(world);
         for (number, step) in steps.iter().enumerate() {
             life.live(number, step);
         }
-        let _told = &life.told;
         // Everything in flight lands, and what failed is tried again; then a new coordinator
         // reads the log.
         life.world.commit_all();

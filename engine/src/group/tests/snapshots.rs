@@ -171,7 +171,7 @@ fn snapshots_begin_by_themselves_and_the_log_stays_short() {
     }
     let kept: usize = world.log[world.log_start..]
         .iter()
-        .flat_map(|(_, batch)| batch)
+        .flatten()
         .map(GroupRecord::bytes_len)
         .sum();
     assert!(kept < 15_000, "{kept}");
