@@ -1,7 +1,7 @@
 //! Group requests: handed to the coordinator that owns them, whose records are appended to its own
 //! partition.
 
-use alloc::collections::BTreeMap;
+use alloc::collections::VecDeque;
 use alloc::vec::Vec;
 
 use bytes::Bytes;
@@ -19,16 +19,11 @@ use crate::replica::{Waiter, queue};
 use crate::request::{GroupRequest, RequestId, Response};
 use crate::time::{Monotonic, Now};
 
-/// Appends whose place in the log is remembered, so that a snapshot that began with one can become
-/// the log start.
-const APPENDS_REMEMBERED_MAX: usize = 1 << 20;
-
 /// One coordinator and how far it has read its log.
 #[derive(Debug)]
 pub(super) struct CoordinatorState {
     coordinator: Coordinator,
     loading: Option<Offset>,
-    appends: BTreeMap<AppendToken, Offset>,
     broken: bool,
 }
 
@@ -64,23 +59,31 @@ impl CoreState {
         self.perform_group(partition, out, now, effects);
     }
 
-    /// An append of the coordinator is committed, or failed.
+    /// An append of the coordinator is committed at this offset, or failed.
     pub(super) fn on_group_appended(
         &mut self,
         partition: PartitionId,
         token: u64,
-        outcome: Result<(), Rejection>,
+        outcome: Result<Offset, Rejection>,
         now: Now,
         effects: &mut Effects,
     ) {
-        let Some(state) = self.coordinators.get_mut(&partition) else {
-            return;
-        };
-        let mut out = GroupEffects::new();
-        state
-            .coordinator
-            .appended(AppendToken(token), outcome, now, &mut out);
+        let out = self.tell_appended(partition, AppendToken(token), outcome, now);
         self.perform_group(partition, out, now, effects);
+    }
+
+    fn tell_appended(
+        &mut self,
+        partition: PartitionId,
+        token: AppendToken,
+        outcome: Result<Offset, Rejection>,
+        now: Now,
+    ) -> GroupEffects {
+        let mut out = GroupEffects::new();
+        if let Some(state) = self.coordinators.get_mut(&partition) {
+            state.coordinator.appended(token, outcome, now, &mut out);
+        }
+        out
     }
 
     pub(super) fn tick_coordinators(&mut self, now: Now, effects: &mut Effects) {
@@ -135,6 +138,8 @@ impl CoreState {
         }
     }
 
+    /// What follows from an append that is refused at once comes after everything decided before it,
+    /// so that appends reach the log in the order of their tokens.
     fn perform_group(
         &mut self,
         partition: PartitionId,
@@ -142,16 +147,24 @@ impl CoreState {
         now: Now,
         effects: &mut Effects,
     ) {
-        for effect in out {
+        let mut to_do = VecDeque::from(out);
+        while let Some(effect) = to_do.pop_front() {
             match effect {
                 GroupEffect::Reply { id, answer } => {
                     self.reply(id, answer.map(Response::Group), effects)
                 }
                 GroupEffect::Append { token, records } => {
-                    self.append_group(partition, token, &records, now, effects)
+                    if let Err(refused) =
+                        self.append_group(partition, token, &records, now, effects)
+                    {
+                        to_do.extend(self.tell_appended(partition, token, Err(refused), now));
+                    }
                 }
-                GroupEffect::MoveLogStart { token } => {
-                    self.trim_offsets_log(partition, token, effects)
+                GroupEffect::MoveLogStart(offset) => {
+                    if let Some(replica) = self.replicas.get_mut(&partition) {
+                        let mut disk = queue(&mut self.operations, effects);
+                        replica.log.delete_before(offset, &mut disk);
+                    }
                 }
             }
         }
@@ -164,62 +177,16 @@ impl CoreState {
         records: &[GroupRecord],
         now: Now,
         effects: &mut Effects,
-    ) {
-        let Some(replica) = self.replicas.get(&partition) else {
-            return;
-        };
-        let first_offset = replica.log.end();
-        let placed = match build(records, now) {
-            Some(batches) => self.place(
-                partition,
-                batches,
-                Waiter::Coordinator(token.0),
-                Monotonic(u64::MAX),
-                now,
-                effects,
-            ),
-            None => Err(Rejection::MessageTooLarge),
-        };
-        match placed {
-            Ok(()) => self.remember_append(partition, token, first_offset),
-            Err(rejection) => {
-                self.on_group_appended(partition, token.0, Err(rejection), now, effects)
-            }
-        }
-    }
-
-    fn remember_append(
-        &mut self,
-        partition: PartitionId,
-        token: AppendToken,
-        first_offset: Offset,
-    ) {
-        let Some(state) = self.coordinators.get_mut(&partition) else {
-            return;
-        };
-        if state.appends.len() == APPENDS_REMEMBERED_MAX {
-            state.appends.pop_first();
-        }
-        state.appends.insert(token, first_offset);
-    }
-
-    fn trim_offsets_log(
-        &mut self,
-        partition: PartitionId,
-        token: AppendToken,
-        effects: &mut Effects,
-    ) {
-        let Some(state) = self.coordinators.get_mut(&partition) else {
-            return;
-        };
-        let Some(offset) = state.appends.get(&token).copied() else {
-            return;
-        };
-        state.appends = state.appends.split_off(&token);
-        if let Some(replica) = self.replicas.get_mut(&partition) {
-            let mut disk = queue(&mut self.operations, effects);
-            replica.log.delete_before(offset, &mut disk);
-        }
+    ) -> Result<(), Rejection> {
+        let batches = build(records, now).ok_or(Rejection::MessageTooLarge)?;
+        self.place(
+            partition,
+            batches,
+            Waiter::Coordinator(token.0),
+            Monotonic(u64::MAX),
+            now,
+            effects,
+        )
     }
 
     /// A partition of the offsets topic is open: its coordinator reads it from the start.
@@ -235,7 +202,6 @@ impl CoreState {
         let state = CoordinatorState {
             coordinator: Coordinator::new(self.settings.group.clone(), now),
             loading: Some(replica.log.start()),
-            appends: BTreeMap::new(),
             broken: false,
         };
         self.coordinators.insert(partition, state);
@@ -258,6 +224,12 @@ impl CoreState {
                 state.loading = None;
                 let mut out = GroupEffects::new();
                 state.coordinator.loaded(now, &mut out);
+                // Topics may have gone while nobody coordinated.
+                for topic in state.coordinator.topics() {
+                    if self.image.topic(topic).is_none() {
+                        state.coordinator.forget_topic(topic, now, &mut out);
+                    }
+                }
                 return self.perform_group(partition, out, now, effects);
             }
             let mut disk = queue(&mut self.operations, effects);

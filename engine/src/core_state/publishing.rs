@@ -49,7 +49,10 @@ impl CoreState {
             publish.deadline,
             now,
             effects,
-        )
+        )?;
+        // A repeat of what is committed already is answered at once.
+        self.answer_committed(publish.partition, now, effects);
+        Ok(())
     }
 
     /// Why a partition has no replica here.
@@ -62,7 +65,8 @@ impl CoreState {
         }
     }
 
-    /// Appends to a partition of this core, for a client or for a coordinator.
+    /// Appends to a partition of this core, for a client or for a coordinator. Answers nobody: a
+    /// coordinator that is in the middle of its effects must not hear of other appends.
     pub(super) fn place(
         &mut self,
         partition: PartitionId,
@@ -100,8 +104,6 @@ impl CoreState {
             }
             Placed::Repeat => self.counters.repeats += 1,
         }
-        // A repeat of what is committed already is answered at once.
-        self.answer_committed(partition, now, effects);
         Ok(())
     }
 
@@ -179,6 +181,7 @@ impl CoreState {
                 self.reply(id, answer, effects);
             }
             Waiter::Coordinator(token) => {
+                let outcome = outcome.map(|()| waiting.published.first_offset);
                 self.on_group_appended(partition, token, outcome, now, effects)
             }
         }
