@@ -118,6 +118,15 @@ impl Control {
         self.shared.follow(self.records_waiting_max)
     }
 
+    /// How many entries the log keeps; a snapshot removes those before it.
+    pub fn log_entries_kept(&self) -> u64 {
+        let metrics = self.raft.metrics();
+        let metrics = metrics.borrow();
+        let end = metrics.last_log_index.map_or(0, |index| index + 1);
+        let start = metrics.purged.map_or(0, |log_id| log_id.index + 1);
+        end.saturating_sub(start)
+    }
+
     /// How many proposals have been turned away with [`ControlError::Overloaded`].
     pub fn overloads(&self) -> u64 {
         self.overloads.load(Ordering::Relaxed)
@@ -227,4 +236,42 @@ async fn lead(raft: &Raft<Group>, node: u64) -> Result<(), ControlError> {
         .map_err(stopped)?;
     raft.ensure_linearizable().await.map_err(stopped)?;
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use openraft::{CommittedLeaderId, EntryPayload};
+
+    use super::*;
+    use crate::entry_bytes;
+    use crate::types::{Entry, LogId, Proposal};
+
+    /// Consensus reads everything that it has to apply at once.
+    #[tokio::test]
+    async fn a_start_applies_a_log_of_many_thousand_entries() {
+        let name = format!("corelog-control-many-{}", std::process::id());
+        let directory = std::env::temp_dir().join(name);
+        let _ = std::fs::remove_dir_all(&directory);
+        let options = ControlOptions::new(&directory, BrokerId(1));
+        let control = Control::open(options.clone()).await.unwrap();
+        let first = control.applied().borrow().0 + 1;
+        control.shutdown().await.unwrap();
+        let database = Database::open(&directory.join(METADATA_FILE_NAME)).unwrap();
+        let leader = database.vote().unwrap().unwrap().leader_id;
+        let encode = |index| {
+            let entry = Entry {
+                log_id: LogId::new(CommittedLeaderId::new(leader.term, leader.node_id), index),
+                payload: EntryPayload::Normal(Proposal::default()),
+            };
+            (index, entry_bytes::encode(&entry).unwrap())
+        };
+        let entries: Vec<_> = (first..first + 20_000).map(encode).collect();
+        database.append(&entries).unwrap();
+        let release = database.release();
+        drop(database);
+        release.wait().await.unwrap();
+        let control = Control::open(options).await.unwrap();
+        assert!(control.applied().borrow().0 >= first + 20_000 - 1);
+        let _ = std::fs::remove_dir_all(&directory);
+    }
 }

@@ -1,7 +1,8 @@
 //! The redb file: log entries, the vote, how far the log is purged, and the newest snapshot.
 //!
-//! Every write is one transaction that is on stable storage when it returns. Calls block and belong
-//! on the blocking threads of the runtime. After a failed write redb refuses every further one, so a
+//! Every write is one transaction that is on stable storage when it returns; only how far the log is
+//! known to be committed may be forgotten. Calls block and belong on the blocking threads of the
+//! runtime. After a failed write redb refuses every further one, so a
 //! failed sync is final here too.
 
 use std::fs::{self, File};
@@ -27,6 +28,7 @@ const STATE: TableDefinition<'_, &str, &[u8]> = TableDefinition::new("state");
 
 const FORMAT: &str = "format";
 const VOTE: &str = "vote";
+const COMMITTED: &str = "committed";
 const PURGED: &str = "purged";
 const SNAPSHOT_META: &str = "snapshot_meta";
 const SNAPSHOT: &str = "snapshot";
@@ -38,9 +40,6 @@ const CACHE_BYTES: usize = 8 << 20;
 
 /// Longest wait for the last user of a file that is to be closed.
 const CLOSE_WAIT: Duration = Duration::from_secs(10);
-
-/// Entries that one read returns at most.
-const ENTRIES_PER_READ_MAX: usize = 4_096;
 
 /// What failed, in words: it ends in an error of the consensus library, which keeps text only.
 pub(crate) type Failure = String;
@@ -132,8 +131,16 @@ impl Database {
         &self,
         change: impl FnOnce(&mut Tables<'_>) -> Result<T, Failure>,
     ) -> Result<T, Failure> {
+        self.write_with(Durability::Immediate, change)
+    }
+
+    fn write_with<T>(
+        &self,
+        durability: Durability,
+        change: impl FnOnce(&mut Tables<'_>) -> Result<T, Failure>,
+    ) -> Result<T, Failure> {
         let mut transaction = self.0.redb.begin_write().map_err(failure)?;
-        let durable = transaction.set_durability(Durability::Immediate);
+        let durable = transaction.set_durability(durability);
         durable.map_err(failure)?;
         let result = {
             let mut tables = Tables {
@@ -189,7 +196,8 @@ impl Database {
         Ok((purged, last))
     }
 
-    /// Entries in this range, from its start, without a gap.
+    /// Entries in this range. Consensus wants all of them at once; a snapshot is taken often enough
+    /// that they are few.
     pub(crate) fn entries(&self, range: impl RangeBounds<u64>) -> Result<Vec<Entry>, Failure> {
         let transaction = self.0.redb.begin_read().map_err(failure)?;
         let log = transaction.open_table(LOG).map_err(failure)?;
@@ -197,7 +205,7 @@ impl Database {
             (range.start_bound().cloned(), range.end_bound().cloned());
         let stored = log.range::<u64>(bounds).map_err(failure)?;
         let mut entries = Vec::new();
-        for entry in stored.take(ENTRIES_PER_READ_MAX) {
+        for entry in stored {
             let (index, bytes) = entry.map_err(failure)?;
             entries.push(entry_bytes::decode(index.value(), bytes.value())?);
         }
@@ -215,6 +223,22 @@ impl Database {
     pub(crate) fn vote(&self) -> Result<Option<Vote>, Failure> {
         let vote = self.state(VOTE)?;
         vote.as_deref().map(from_bytes).transpose()
+    }
+
+    /// Notes how far the log is known to be committed. It becomes durable with the next entry: a
+    /// start that finds an older one applies the rest when it leads.
+    pub(crate) fn save_committed(&self, committed: Option<LogId>) -> Result<(), Failure> {
+        let bytes = to_bytes(&committed)?;
+        self.write_with(Durability::None, |tables| {
+            let inserted = tables.state.insert(COMMITTED, bytes.as_slice());
+            inserted.map_err(failure).map(|_| ())
+        })
+    }
+
+    pub(crate) fn committed(&self) -> Result<Option<LogId>, Failure> {
+        let committed = self.state(COMMITTED)?;
+        let committed = committed.as_deref().map(from_bytes::<Option<LogId>>);
+        Ok(committed.transpose()?.flatten())
     }
 
     /// Stores a snapshot in place of the one before.

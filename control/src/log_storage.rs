@@ -65,6 +65,16 @@ impl RaftLogStorage<Group> for LogStorage {
         vote.map_err(|error| StorageIoError::read_vote(error).into())
     }
 
+    async fn save_committed(&mut self, committed: Option<LogId>) -> Result<(), StorageError> {
+        let saved = blocking(&self.0, move |database| database.save_committed(committed)).await;
+        saved.map_err(|error| StorageIoError::write(error).into())
+    }
+
+    async fn read_committed(&mut self) -> Result<Option<LogId>, StorageError> {
+        let committed = blocking(&self.0, Database::committed).await;
+        committed.map_err(|error| StorageIoError::read(error).into())
+    }
+
     async fn append<I>(
         &mut self,
         entries: I,

@@ -260,6 +260,13 @@ fn a_snapshot_takes_the_place_of_the_log_and_restarts_go_on_from_it() {
                 .await
                 .unwrap();
         }
+        for _ in 0..1_000 {
+            if control.log_entries_kept() <= 20 {
+                break;
+            }
+            tokio::time::sleep(std::time::Duration::from_millis(10)).await;
+        }
+        assert!(control.log_entries_kept() <= 20);
         let image = control.read(Image::clone);
         control.shutdown().await.unwrap();
         image
@@ -367,6 +374,22 @@ fn a_damaged_file_is_refused_and_not_taken_for_an_empty_one() {
         std::fs::write(&path, bytes).unwrap();
         let opened = Control::open(ControlOptions::new(directory.path(), BROKER)).await;
         assert!(opened.is_err());
+    });
+}
+
+#[test]
+fn an_idle_group_of_one_keeps_its_leader() {
+    let directory = Directory::new();
+    on_support_thread(async {
+        let control = open(directory.path()).await;
+        let before = *control.applied().borrow();
+        tokio::time::sleep(std::time::Duration::from_secs(3)).await;
+        assert_eq!(*control.applied().borrow(), before);
+        let after = control
+            .propose(vec![MetadataRecord::FeatureLevel { level: 1 }])
+            .await
+            .unwrap();
+        assert_eq!(after.0, before.0 + 1);
     });
 }
 

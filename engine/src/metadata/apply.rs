@@ -5,11 +5,11 @@ use alloc::collections::BTreeMap;
 use alloc::string::String;
 use core::fmt;
 
-use super::REPLICAS_MAX;
 use super::image::{Broker, Image, Partition, Replica, Topic};
 use super::record::{
     BrokerRegistered, MetadataRecord, PartitionAssignment, ReplicaAssignment, TopicCreated,
 };
+use super::{BROKERS_MAX, REPLICAS_MAX};
 use crate::identity::{
     BrokerId, CoreIndex, LeaderEpoch, LogId, PartitionId, PartitionIndex, ProcessId, ProducerId,
     TopicId,
@@ -54,6 +54,8 @@ pub enum Applied {
 /// that may be older than the one they meet: this is where a lost race shows.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum ApplyError {
+    /// The cluster has as many brokers as it may.
+    TooManyBrokers,
     /// No such broker.
     BrokerUnknown(BrokerId),
     /// No such topic.
@@ -87,6 +89,7 @@ pub enum ApplyError {
 impl fmt::Display for ApplyError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
+            Self::TooManyBrokers => write!(f, "a cluster has at most {BROKERS_MAX} brokers"),
             Self::BrokerUnknown(broker) => write!(f, "broker {broker} is unknown"),
             Self::TopicUnknown(topic) => write!(f, "no topic has the id {topic}"),
             Self::TopicNameTaken(name) => write!(f, "a topic {name} exists"),
@@ -166,6 +169,7 @@ impl Image {
 
     fn register_broker(&mut self, registered: &BrokerRegistered) -> Result<Applied, ApplyError> {
         let id = registered.broker;
+        let full = self.brokers.len() >= BROKERS_MAX;
         match self.brokers.get_mut(&id) {
             Some(broker) if broker.cores() != registered.cores => {
                 return Err(ApplyError::CoreCountDiffers(id));
@@ -174,6 +178,7 @@ impl Image {
                 broker.zone.clone_from(&registered.zone);
                 broker.addresses.clone_from(&registered.addresses);
             }
+            None if full => return Err(ApplyError::TooManyBrokers),
             None => {
                 let broker = Broker {
                     zone: registered.zone.clone(),

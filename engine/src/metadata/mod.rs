@@ -53,5 +53,11 @@ pub const FEATURE_LEVEL_SUPPORTED: u16 = 1;
 /// Most replicas of one partition.
 pub const REPLICAS_MAX: usize = 7;
 
+/// Most cores of one broker.
+pub const CORES_MAX: u16 = 1_024;
+
+/// Most brokers of one cluster.
+pub const BROKERS_MAX: usize = 1_000;
+
 /// Most addresses of one broker.
 pub const BROKER_ADDRESSES_MAX: usize = 16;

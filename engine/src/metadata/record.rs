@@ -8,7 +8,7 @@ use alloc::vec::Vec;
 
 use super::codec::{DecodeError, Reader, Writer};
 use super::settings::{Partitioner, TopicSettings};
-use super::{BROKER_ADDRESSES_MAX, FEATURE_LEVEL_SUPPORTED, REPLICAS_MAX};
+use super::{BROKER_ADDRESSES_MAX, CORES_MAX, FEATURE_LEVEL_SUPPORTED, REPLICAS_MAX};
 use crate::identity::{
     BrokerId, CoreIndex, LogId, PartitionId, PartitionIndex, ProcessId, ProducerId, TopicId,
 };
@@ -335,6 +335,9 @@ impl MetadataRecord {
                 let broker = BrokerId(from.u32()?);
                 let cores = from.u16()?;
                 let count = from.count(22)?;
+                if cores > CORES_MAX {
+                    return from.invalid();
+                }
                 let mut placements = Vec::with_capacity(count);
                 for _ in 0..count {
                     placements.push((decode_partition_id(from)?, CoreIndex(from.u16()?)));
@@ -394,7 +397,7 @@ impl BrokerRegistered {
         let zone = from.string()?;
         let cores = from.u16()?;
         let count = from.count(6)?;
-        if count > BROKER_ADDRESSES_MAX {
+        if count > BROKER_ADDRESSES_MAX || cores > CORES_MAX {
             return from.invalid();
         }
         let mut addresses = Vec::with_capacity(count);

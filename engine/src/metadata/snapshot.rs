@@ -2,11 +2,11 @@
 
 use alloc::vec::Vec;
 
-use super::REPLICAS_MAX;
 use super::codec::{DecodeError, Reader, Writer};
 use super::image::{Broker, Image, Partition, Replica, Topic};
 use super::record::{BrokerRegistered, decode_feature_level};
 use super::settings::{Partitioner, TopicSettings};
+use super::{BROKERS_MAX, REPLICAS_MAX};
 use crate::identity::{BrokerId, CoreIndex, LeaderEpoch, LogId, ProcessId, ProducerId, TopicId};
 use crate::limits::TOPIC_PARTITIONS_MAX;
 
@@ -87,7 +87,11 @@ fn decode_body(body: &[u8]) -> Result<Image, DecodeError> {
     if image.next_producer_id.0 > i64::MAX as u64 {
         return from.invalid();
     }
-    for _ in 0..from.count(BROKER_BYTES_MIN)? {
+    let broker_count = from.count(BROKER_BYTES_MIN)?;
+    if broker_count > BROKERS_MAX {
+        return from.invalid();
+    }
+    for _ in 0..broker_count {
         let (id, broker) = decode_broker(&mut from)?;
         if image.brokers.insert(id, broker).is_some() {
             return from.invalid();

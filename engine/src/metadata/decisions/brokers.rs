@@ -9,7 +9,7 @@ use crate::identity::{BrokerId, CoreIndex, LogId, PartitionId, ProcessId};
 use crate::metadata::record::{Address, BrokerRegistered, MetadataRecord};
 use crate::metadata::settings::{SettingDescription, SettingKind, TopicSettings};
 use crate::metadata::{
-    BROKER_ADDRESSES_MAX, FEATURE_LEVEL_SUPPORTED, Image, Refusal, STRING_BYTES_MAX,
+    BROKER_ADDRESSES_MAX, CORES_MAX, FEATURE_LEVEL_SUPPORTED, Image, Refusal, STRING_BYTES_MAX,
 };
 use crate::rejection::Rejection;
 
@@ -67,6 +67,8 @@ fn check_start(start: &BrokerStart) -> Result<(), Refusal> {
     let long_address = |address: &Address| long(&address.listener) || long(&address.host);
     let what = if start.cores == 0 {
         "a broker needs a core"
+    } else if start.cores > CORES_MAX {
+        "a broker has at most 1024 cores"
     } else if start.addresses.len() > BROKER_ADDRESSES_MAX {
         "a broker has too many addresses"
     } else if long(&start.zone) || start.addresses.iter().any(long_address) {
