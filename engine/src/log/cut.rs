@@ -7,6 +7,7 @@
 use alloc::vec::Vec;
 
 use super::Log;
+use super::index::SparseIndex;
 use super::operations::DiskQueue;
 use super::progress::{LogPhase, LogProgress};
 use super::read::Cursor;
@@ -165,6 +166,8 @@ impl Log {
         let mut dead = Vec::new();
         self.closing = None;
         self.cursors.clear();
+        // Its answer, if it is on its way, then finds no taker.
+        self.index_job = self.index_job.take().filter(|job| job.base < at.base);
         while let Some(last) = self.segments.back()
             && last.base > at.base
         {
@@ -195,19 +198,27 @@ impl Log {
             segment.max_timestamp_ms = None;
             segment.last_append_ms = Some(last_append_ms);
             segment.rebuild = true;
-            match &mut segment.index {
-                Index::OnDisk => {
-                    segment.index = Index::From {
-                        position: at.position,
-                        index: super::index::SparseIndex::new(at.base),
-                    };
-                }
-                Index::From { position, index } => {
-                    *position = (*position).min(at.position);
+            segment.index = match core::mem::replace(&mut segment.index, Index::OnDisk) {
+                _ if at.position == 0 => Segment::empty(at.base).index,
+                Index::OnDisk => Index::From {
+                    position: at.position,
+                    index: SparseIndex::new(at.base),
+                },
+                Index::From {
+                    position,
+                    mut index,
+                } => {
                     index.cut(at.position);
+                    Index::From {
+                        position: position.min(at.position),
+                        index,
+                    }
                 }
-                Index::Whole { index, .. } => index.cut(at.position),
-            }
+                Index::Whole { mut index, is_read } => {
+                    index.cut(at.position);
+                    Index::Whole { index, is_read }
+                }
+            };
         }
         self.told_durable_end = self.told_durable_end.min(self.durable_end());
         let first = self.segments.front().map_or(at.base, |first| first.base);

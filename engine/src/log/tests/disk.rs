@@ -168,7 +168,7 @@ impl Disk {
                 position,
                 length_bytes,
             } => {
-                assert!(*length_bytes > 0, "an empty read");
+                assert!(*length_bytes > 0, "an empty read: {request:?}");
                 let bytes = &self.file(file.file).unwrap().bytes;
                 let start = (position.get() as usize).min(bytes.len());
                 let end = (start + length_bytes).min(bytes.len());

@@ -2,6 +2,15 @@
 #![allow(clippy::unwrap_used, clippy::panic)]
 
 mod crashes;
+mod cutting;
 mod disk;
+mod faults;
+mod formats;
 mod harness;
 mod random;
+mod reading;
+mod retention;
+mod segments;
+mod state_file;
+mod time_queries;
+mod writing;
