@@ -7,7 +7,7 @@ use std::task::{Context, Poll, ready};
 use hyper::rt::{Read, ReadBufCursor, Write};
 
 use crate::uring::core::spawn_local;
-use crate::uring::tcp::Stream;
+use crate::uring::stream::Stream;
 
 /// A stream for hyper.
 #[derive(Clone, Debug)]

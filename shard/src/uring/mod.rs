@@ -3,7 +3,7 @@
 //! Everything a core does to the world outside goes through here: threads pinned to CPUs, tasks,
 //! timers and clocks ([`core`], [`clock`], [`placement`]), direct disk I/O ([`file`],
 //! [`directory`], [`buffer`]), messages between cores and to the support thread ([`channel`]) and
-//! TCP ([`tcp`], [`http`]). No type of the reactor library leaves this folder, so that another
+//! TCP ([`tcp`], [`stream`], [`http`]). No type of the reactor library leaves this folder, so that another
 //! reactor can replace it here and nowhere else.
 //!
 //! Invariants:
@@ -24,6 +24,7 @@ pub mod directory;
 pub mod file;
 pub mod http;
 pub mod placement;
+pub mod stream;
 pub mod tcp;
 #[cfg(test)]
 mod tests;
@@ -35,4 +36,5 @@ pub use core::{
 };
 pub use file::{DirectFile, WriteOrder};
 pub use placement::{CorePlacement, check_locked_memory, place_cores};
-pub use tcp::{Accepted, Connector, Listener, SocketOptions, Stream};
+pub use stream::Stream;
+pub use tcp::{Accepted, Connector, Listener, SocketOptions};
