@@ -109,12 +109,23 @@ impl Group {
         others == 0 || (join.protocol_type == self.protocol_type && offered.any(offered_by_others))
     }
 
+    /// Whether a member, or one that was when the log last heard of the group, has the static id.
+    fn is_return(&self, join: &Join) -> bool {
+        let Some(instance) = &join.instance_id else {
+            return false;
+        };
+        let recorded = || {
+            let image = self.recorded_image()?;
+            let mut members = image.members.iter();
+            members
+                .find(|member| member.instance_id == join.instance_id)
+                .map(drop)
+        };
+        self.instances.contains_key(instance) || recorded().is_some()
+    }
+
     fn join_without_id(&mut self, id: RequestId, join: Join, turn: &mut Turn<'_>) {
-        let is_return = join
-            .instance_id
-            .as_ref()
-            .is_some_and(|instance| self.instances.contains_key(instance));
-        if is_return {
+        if self.is_return(&join) {
             return self.join_as_returned(id, join, turn);
         }
         let member_id = join.new_member_id.clone();

@@ -199,7 +199,8 @@ impl Group {
     pub(super) fn delete(&mut self, id: Option<RequestId>, turn: &mut Turn<'_>) {
         let refusal = match self.phase {
             _ if self.deleting => Some(Rejection::CoordinatorUnavailable),
-            Phase::Empty => None,
+            // Returned static members wait to come in: their record must not follow the removal.
+            Phase::Empty if self.returns.is_empty() && !self.returning => None,
             _ => Some(Rejection::NonEmptyGroup),
         };
         let result = match refusal {

@@ -12,7 +12,9 @@
 //!
 //! Invariants:
 //! 1. A generation is given out once: before its first member hears of it, the log says that it
-//!    may have been given out, so no restart gives it out again.
+//!    may have been given out, so no restart gives it out again. (A restart between a generation's
+//!    joins and its assignment leads back to the one before, with the members and the assignment
+//!    that it had; the lost one is nobody's.)
 //! 2. A member hears its assignment after the log holds it.
 
 use alloc::collections::BTreeMap;

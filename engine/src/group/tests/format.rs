@@ -98,7 +98,7 @@ fn a_count_beyond_the_record_is_refused_before_room_is_made() {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig { cases: 512, failure_persistence: None, ..ProptestConfig::default() })]
+    #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::default() })]
 
     #[test]
     fn hostile_bytes_never_break_a_reader(

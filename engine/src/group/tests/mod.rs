@@ -39,6 +39,8 @@ struct World {
     log_start: usize,
     waiting: VecDeque<(AppendToken, Vec<GroupRecord>)>,
     answers: BTreeMap<RequestId, Answer>,
+    /// In which order they left.
+    answered: Vec<RequestId>,
     /// Whether appends are committed at once.
     commits: bool,
     requests: u64,
@@ -65,6 +67,7 @@ impl World {
             log_start: 0,
             waiting: VecDeque::new(),
             answers: BTreeMap::new(),
+            answered: Vec::new(),
             commits: true,
             requests: 0,
         };
@@ -100,6 +103,7 @@ impl World {
         for effect in out {
             match effect {
                 GroupEffect::Reply { id, answer } => {
+                    self.answered.push(id);
                     assert!(
                         self.answers.insert(id, answer).is_none(),
                         "{id:?} was answered twice"

@@ -147,6 +147,51 @@ fn a_static_member_that_returns_in_a_rebalance_is_fenced_over_a_restart() {
 }
 
 #[test]
+fn a_static_id_that_expired_and_was_taken_stays_taken_over_a_restart() {
+    let mut world = World::new();
+    let fences = two(&mut world);
+    world.pass_ms(6_000);
+    world.heartbeat("g", &fences[1]).unwrap();
+    world.pass_ms(6_000);
+    // The first has expired; another takes its id, and the generation is lost.
+    assert_eq!(
+        world.heartbeat("g", &fences[0]),
+        Err(Rejection::UnknownMember)
+    );
+    let waiting = returns(&mut world, "a2", "a");
+    assert!(world.is_waiting(waiting));
+    world.restart();
+    assert_eq!(
+        world.commit("g", Some(&fences[0]), 40),
+        Err(Rejection::FencedInstanceId)
+    );
+    let back = Join {
+        member_id: "a2".to_string(),
+        ..static_join("a2", "a")
+    };
+    let id = world.ask("g", GroupAction::Join(back));
+    assert!(
+        world.is_waiting(id),
+        "it leads, so its join begins a rebalance"
+    );
+}
+
+#[test]
+fn a_group_that_a_static_member_is_coming_back_to_is_not_deleted() {
+    let mut world = World::new();
+    world.stable_of("g", vec![static_join("a1", "a")]);
+    world.commits = false;
+    world.pass_ms(10_001);
+    assert_eq!(world.state("g"), GroupState::Empty);
+    let waiting = returns(&mut world, "a2", "a");
+    let refused = world.ask_now("g", GroupAction::Delete);
+    assert_eq!(refused.unwrap_err(), Rejection::NonEmptyGroup);
+    world.fail_one(Rejection::PolicyViolation);
+    world.commit_all();
+    assert_eq!(world.joined(waiting).member_id, "a2");
+}
+
+#[test]
 fn the_newest_of_two_returns_wins() {
     let mut world = World::new();
     two(&mut world);
