@@ -329,6 +329,7 @@ impl Log {
     /// topics; possible in every phase. Nothing else may be asked of it any more.
     pub fn remove(&mut self, queue: &mut DiskQueue<'_>) {
         self.is_removing_all = true;
+        self.recovery = None;
         self.advance(queue);
     }
 

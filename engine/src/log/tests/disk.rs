@@ -25,13 +25,16 @@ pub struct File {
     written_bytes: usize,
 }
 
+/// Chooses requests.
+pub type IsIt = fn(&DiskRequest) -> bool;
+
 #[derive(Debug, Default)]
 pub struct Disk {
     /// `None`: there is no folder.
     pub files: Option<BTreeMap<LogFile, File>>,
     pub waiting: Vec<(OperationId, DiskRequest)>,
     /// The next write, sync and such for which this is true fails so.
-    pub fail_next: Option<(fn(&DiskRequest) -> bool, DiskError)>,
+    pub fail_next: Option<(IsIt, DiskError)>,
     pub requests: Vec<DiskRequest>,
 }
 

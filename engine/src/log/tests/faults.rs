@@ -323,3 +323,17 @@ fn a_crash_in_the_first_append_leaves_a_log_that_can_begin() {
         harness.assert_holds_all(0);
     }
 }
+
+#[test]
+fn a_batch_of_another_epoch_is_not_what_belongs_there() {
+    // Offset and epoch lie outside the CRC: continuity and history check them.
+    for (at, flipped) in [(7, 1_u8), (15, 4)] {
+        let mut harness = Harness::new(settings());
+        let appended = harness.append(&[batch(100, 1), batch(100, 2), batch(100, 3)]);
+        harness.run();
+        let second = appended.batches[0].len();
+        harness.disk.file_mut(FIRST).bytes[second + at] ^= flipped;
+        let harness = harness.reopen_and_run();
+        assert_eq!(harness.log.end(), Offset(1));
+    }
+}

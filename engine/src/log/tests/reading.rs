@@ -31,7 +31,11 @@ fn offset_in_the_middle_of_a_batch_serves_the_batch() {
     for offset in 0..harness.log.end().get() {
         let pieces = harness.read(offset, 1).unwrap();
         let (base, wanted) = harness.appended.range(..=offset).next_back().unwrap();
-        assert_eq!(pieces, [wanted.clone()], "offset {offset}, batch {base}");
+        assert_eq!(
+            pieces,
+            std::slice::from_ref(wanted),
+            "offset {offset}, batch {base}"
+        );
     }
 }
 
@@ -172,6 +176,7 @@ fn many_reads_at_once_are_each_answered_once() {
     harness.run();
     for (offset, id) in pending {
         let (_, wanted) = harness.appended.range(..=offset).next_back().unwrap();
-        assert_eq!(harness.read_result(id).unwrap().unwrap(), [wanted.clone()]);
+        let pieces = harness.read_result(id).unwrap().unwrap();
+        assert_eq!(pieces, std::slice::from_ref(wanted));
     }
 }

@@ -196,3 +196,27 @@ fn an_append_beside_a_removal_of_everything_goes_on_counting() {
     assert_eq!(harness.log.end(), end.plus(1));
     harness.assert_holds_all(end.get());
 }
+
+#[test]
+fn a_segment_stays_until_the_checkpoint_has_passed_it() {
+    let mut harness = Harness::new(LogSettings {
+        segment_bytes_max: 20_000,
+        ..settings()
+    });
+    for fill in 0..12 {
+        harness.append(&[batch(6_000, fill)]);
+        harness.run();
+    }
+    let segments = harness.segments();
+    let start = Offset(segments[2]);
+    harness.call(|log, _, queue| log.delete_before(start, queue));
+    harness.run();
+    assert_eq!(harness.segments(), segments);
+    let mut harness = harness.reopen_and_run();
+    assert_eq!(harness.log.start(), start);
+    harness.assert_holds_all(start.get());
+    harness.checkpoint(b"table");
+    assert_eq!(harness.segments(), segments[2..]);
+    let mut harness = harness.reopen_and_run();
+    harness.assert_holds_all(start.get());
+}

@@ -209,3 +209,35 @@ fn a_removed_log_leaves_nothing() {
     assert!(harness.progress.contains(&LogProgress::Removed));
     assert!(harness.disk.files.is_none());
 }
+
+#[test]
+fn a_checkpoint_never_names_a_segment_that_is_not_there_yet() {
+    let mut harness = Harness::new(LogSettings {
+        segment_ms: 1_000,
+        ..settings()
+    });
+    harness.append(&[batch(10, 1)]);
+    harness.run();
+    harness.now_ms += 1_000;
+    harness.call(|log, now, queue| log.tick(now, queue));
+    harness.call(|log, _, queue| log.checkpoint(Bytes::from_static(b"table"), queue));
+    let is_create = |request: &DiskRequest| matches!(request, DiskRequest::Create { .. });
+    // Everything but the new segment lands.
+    while let Some(at) = harness
+        .disk
+        .waiting
+        .iter()
+        .position(|(_, request)| !is_create(request))
+    {
+        harness.complete(at);
+    }
+    let mut harness = harness.reopen_and_run();
+    assert_eq!(harness.log.phase(), LogPhase::Ready);
+    harness.assert_holds_all(0);
+}
+
+#[test]
+fn an_idle_log_is_small() {
+    // Ten thousand of them must not be felt.
+    assert!(core::mem::size_of::<crate::log::Log>() <= 1_024);
+}
