@@ -5,7 +5,7 @@
 //! A stall is a timer, or a message from the other core, that a reactor served more than 50 ms
 //! late. Beside each core a plain thread, pinned to the same CPU, sleeps and wakes as well, and
 //! keeps what the kernel's scheduler says of the core's thread. A stall that the plain thread saw
-//! too, or during which the core's thread stood runnable in the CPU's queue, is the machine's; any
+//! too, or during which the core's thread (for a message: either core's) stood in the CPU's queue, is the machine's; any
 //! other is the reactor's, and one of those ends the program with status 1.
 
 use std::cell::{Cell, RefCell};
@@ -22,8 +22,8 @@ use bytes::{Bytes, BytesMut};
 use corelog_shard::uring::channel::{Receiver, Reply, Sender, bounded, reply};
 use corelog_shard::uring::{
     Connector, CoreOptions, DirectBuffer, DirectFile, Listener, SocketOptions, Stream, WriteOrder,
-    clock, directory, next_turn, place_cores, run_core, sleep, spawn_background, spawn_local,
-    yield_if_needed,
+    check_locked_memory, clock, directory, next_turn, place_cores, run_core, sleep,
+    spawn_background, spawn_local, yield_if_needed,
 };
 
 /// What counts as a stall, in microseconds.
@@ -39,6 +39,9 @@ const FILE_BYTES: u64 = 32 << 20;
 /// Connections from each core to the other, and bytes of a frame.
 const CONNECTIONS: usize = 4;
 const FRAME_BYTES: usize = 256 << 10;
+
+/// Registered memory of each core.
+const IO_MEMORY_BYTES: usize = 32 << 20;
 
 /// A message to the other core.
 struct Ping {
@@ -70,7 +73,12 @@ struct Sample {
 }
 
 fn main() -> io::Result<()> {
-    let (seconds, folder) = settings_from(std::env::args().skip(1))?;
+    let Settings {
+        seconds,
+        folder,
+        order,
+    } = settings_from(std::env::args().skip(1))?;
+    check_locked_memory(2, IO_MEMORY_BYTES).map_err(io::Error::other)?;
     let placement = place_cores(2)?;
     if let Some(notice) = &placement.notice {
         println!("{notice}");
@@ -79,20 +87,36 @@ fn main() -> io::Result<()> {
     let (to_second, second_inbox) = bounded::<Ping>(1024);
     let (address_of_first, first_address) = reply::<SocketAddr>();
     let (address_of_second, second_address) = reply::<SocketAddr>();
+    let (first_meets, second_awaits) = bounded::<()>(4);
+    let (second_meets, first_awaits) = bounded::<()>(4);
     let stop = Arc::new(AtomicBool::new(false));
     let mut cores = Vec::new();
     let mut watchers = Vec::new();
     let ends = [
-        (to_second, first_inbox, address_of_first, second_address),
-        (to_first, second_inbox, address_of_second, first_address),
+        (
+            to_second,
+            first_inbox,
+            address_of_first,
+            second_address,
+            Meeting(first_meets, first_awaits),
+        ),
+        (
+            to_first,
+            second_inbox,
+            address_of_second,
+            first_address,
+            Meeting(second_meets, second_awaits),
+        ),
     ];
-    for (index, (outbox, inbox, own_address, other_address)) in ends.into_iter().enumerate() {
+    for (index, (outbox, inbox, own_address, other_address, meeting)) in
+        ends.into_iter().enumerate()
+    {
         let cpu = placement.cpus.get(index).copied().flatten();
         let options = CoreOptions {
             index,
             cpu,
             spin_us: if placement.may_spin { 50 } else { 0 },
-            io_memory_bytes: 32 << 20,
+            io_memory_bytes: IO_MEMORY_BYTES,
             name: format!("core-{index}"),
             ..CoreOptions::default()
         };
@@ -112,6 +136,8 @@ fn main() -> io::Result<()> {
                 listener,
                 other_address,
                 folder,
+                order,
+                meeting,
             };
             load.run(Duration::from_secs(seconds)).await
         })?;
@@ -127,12 +153,17 @@ fn main() -> io::Result<()> {
         seen.push(core.join()??);
     }
     stop.store(true, Ordering::Relaxed);
+    let mut watched = Vec::new();
+    for watcher in watchers {
+        watched.push(
+            watcher
+                .join()
+                .map_err(|_| io::Error::other("a watcher panicked"))?,
+        );
+    }
     let mut reactors_fault = 0;
-    for (index, (seen, watcher)) in seen.iter().zip(watchers).enumerate() {
-        let samples = watcher
-            .join()
-            .map_err(|_| io::Error::other("a watcher panicked"))?;
-        reactors_fault += report(index, seconds, seen, &samples);
+    for (index, seen) in seen.iter().enumerate() {
+        reactors_fault += report(index, seconds, seen, &watched);
     }
     if reactors_fault > 0 {
         println!(
@@ -144,21 +175,34 @@ fn main() -> io::Result<()> {
     fs::remove_dir_all(&folder)
 }
 
-fn settings_from(mut arguments: impl Iterator<Item = String>) -> io::Result<(u64, PathBuf)> {
-    let (mut seconds, mut folder) = (120, PathBuf::from("target/soak"));
+struct Settings {
+    seconds: u64,
+    folder: PathBuf,
+    order: WriteOrder,
+}
+
+fn settings_from(mut arguments: impl Iterator<Item = String>) -> io::Result<Settings> {
+    let order = WriteOrder::SyncedWrites;
+    let mut settings = Settings {
+        seconds: 120,
+        folder: PathBuf::from("target/soak"),
+        order,
+    };
     while let Some(name) = arguments.next() {
         let value = arguments.next().unwrap_or_default();
-        match name.as_str() {
-            "--seconds" => seconds = value.parse().map_err(io::Error::other)?,
-            "--folder" => folder = PathBuf::from(value),
+        match (name.as_str(), value.as_str()) {
+            ("--seconds", _) => settings.seconds = value.parse().map_err(io::Error::other)?,
+            ("--folder", _) => settings.folder = PathBuf::from(value),
+            ("--durable", "synced-writes") => settings.order = WriteOrder::SyncedWrites,
+            ("--durable", "write-then-sync") => settings.order = WriteOrder::WriteThenSync,
             _ => {
-                return Err(io::Error::other(format!(
-                    "{name}: expected --seconds or --folder"
-                )));
+                let expected =
+                    "expected --seconds, --folder or --durable synced-writes|write-then-sync";
+                return Err(io::Error::other(format!("{name} {value}: {expected}")));
             }
         }
     }
-    Ok((seconds, folder))
+    Ok(settings)
 }
 
 /// Where the kernel shows this thread.
@@ -207,7 +251,7 @@ fn watch(cpu: Option<usize>, thread: &str, stop: &AtomicBool) -> Vec<Sample> {
 }
 
 /// Prints what a core saw; how many of its stalls the machine does not explain.
-fn report(index: usize, seconds: u64, seen: &Seen, samples: &[Sample]) -> usize {
+fn report(index: usize, seconds: u64, seen: &Seen, watched: &[Vec<Sample>]) -> usize {
     let per_second = |bytes: u64| bytes as f64 / 1e6 / seconds.max(1) as f64;
     println!(
         "core {index}: {:.0} MB/s written durably, {:.0} MB/s received",
@@ -223,46 +267,40 @@ fn report(index: usize, seconds: u64, seen: &Seen, samples: &[Sample]) -> usize 
         let [p50, p99, p999, max] =
             [0.5, 0.99, 0.999, 1.0].map(|share| at(share).copied().unwrap_or_default());
         println!(
-            "  {name:<34} {:>9} times, p50 {p50} us, p99 {p99}, p99.9 {p999}, max {max}",
+            "  {name:<38} {:>9} times, p50 {p50} us, p99 {p99}, p99.9 {p999}, max {max}",
             values.len()
         );
     }
-    let longest = samples
+    let own = watched.get(index).map(Vec::as_slice).unwrap_or_default();
+    let longest_us = own
         .iter()
         .map(|sample| sample.late_us)
         .max()
         .unwrap_or_default();
-    println!("  plain thread on the same CPU: woke {longest} us late at worst");
+    println!("  plain thread on the same CPU: woke {longest_us} us late at worst");
     let mut unexplained = 0;
-    for late in &seen.late {
-        let length_us = late.served_us - late.due_us;
-        let during = |sample: &&Sample| {
-            sample.at_us >= late.due_us && sample.at_us <= late.served_us + 5_000
-        };
-        let plain_us = samples
+    for stall in stalls(&seen.late) {
+        let length_us = stall.worst.served_us - stall.worst.due_us;
+        // A message may have waited for either core.
+        let parts: Vec<(u64, u64)> = watched
             .iter()
-            .filter(during)
-            .map(|sample| sample.late_us)
-            .max()
-            .unwrap_or_default();
-        let before = samples
-            .iter()
-            .rev()
-            .find(|sample| sample.at_us <= late.due_us);
-        let after = samples.iter().find(|sample| sample.at_us >= late.served_us);
-        let queued_us = match (before, after) {
-            (Some(before), Some(after)) => after.queued_us.saturating_sub(before.queued_us),
-            _ => 0,
+            .map(|samples| machines_part_us(samples, &stall.worst))
+            .collect();
+        let (own_plain_us, own_queued_us) = parts.get(index).copied().unwrap_or_default();
+        let queued_us: u64 = match stall.worst.kind {
+            "a timer" => own_queued_us,
+            _ => parts.iter().map(|part| part.1).sum(),
         };
         // What remains when the machine's part is taken off is what the reactor is to answer for.
-        let machine = length_us.saturating_sub(plain_us.max(queued_us)) < STALL_US;
+        let machine = length_us.saturating_sub(own_plain_us.max(queued_us)) < STALL_US;
         unexplained += usize::from(!machine);
         println!(
-            "  stall: {} {} ms late at {:.3} s; plain thread {} ms late, core's thread queued {} ms: {}",
-            late.kind,
+            "  stall: {} ({} in all) {} ms late at {:.3} s; plain thread {} ms late, threads queued {} ms: {}",
+            stall.worst.kind,
+            stall.count,
             length_us / 1_000,
-            late.due_us as f64 / 1e6,
-            plain_us / 1_000,
+            stall.worst.due_us as f64 / 1e6,
+            own_plain_us / 1_000,
             queued_us / 1_000,
             if machine {
                 "the machine's"
@@ -274,6 +312,53 @@ fn report(index: usize, seconds: u64, seen: &Seen, samples: &[Sample]) -> usize 
     unexplained
 }
 
+/// Things of one kind that came too late at about the same time.
+struct Stall {
+    worst: Late,
+    count: usize,
+}
+
+fn stalls(late: &[Late]) -> Vec<Stall> {
+    let mut stalls: Vec<Stall> = Vec::new();
+    for &late in late {
+        match stalls.last_mut() {
+            Some(last) if last.worst.kind == late.kind && late.due_us < last.worst.served_us => {
+                last.count += 1;
+                if late.served_us - late.due_us > last.worst.served_us - last.worst.due_us {
+                    last.worst = late;
+                }
+            }
+            _ => stalls.push(Stall {
+                worst: late,
+                count: 1,
+            }),
+        }
+    }
+    stalls
+}
+
+/// How late the plain thread was meanwhile, and how long the core's thread stood in the queue.
+fn machines_part_us(samples: &[Sample], late: &Late) -> (u64, u64) {
+    let during =
+        |sample: &&Sample| sample.at_us >= late.due_us && sample.at_us <= late.served_us + 5_000;
+    let plain_us = samples
+        .iter()
+        .filter(during)
+        .map(|sample| sample.late_us)
+        .max()
+        .unwrap_or_default();
+    let before = samples
+        .iter()
+        .rev()
+        .find(|sample| sample.at_us <= late.due_us);
+    let after = samples.iter().find(|sample| sample.at_us >= late.served_us);
+    let queued_us = match (before, after) {
+        (Some(before), Some(after)) => after.queued_us.saturating_sub(before.queued_us),
+        _ => 0,
+    };
+    (plain_us, queued_us)
+}
+
 /// One core's load.
 struct Load {
     outbox: Sender<Ping>,
@@ -281,6 +366,21 @@ struct Load {
     listener: Listener,
     other_address: SocketAddr,
     folder: PathBuf,
+    order: WriteOrder,
+    meeting: Meeting,
+}
+
+/// Lets both cores begin, and end, together.
+struct Meeting(Sender<()>, Receiver<()>);
+
+impl Meeting {
+    async fn meet(&self) -> io::Result<()> {
+        self.0
+            .send(())
+            .await
+            .map_err(|_| io::Error::other("the other core is gone"))?;
+        self.1.recv().await.map_err(io::Error::other)
+    }
 }
 
 /// What the tasks of a core note down.
@@ -324,11 +424,13 @@ impl Load {
             listener,
             other_address,
             folder,
+            order,
+            meeting,
         } = self;
         directory::create_all(&folder).await?;
         let mut files = Vec::new();
         for index in 0..FILES {
-            files.push(written_file(&folder, index).await?);
+            files.push(written_file(&folder, index, order).await?);
         }
         let notes = Rc::new(Notes::default());
         notes
@@ -361,7 +463,7 @@ impl Load {
             task.await?;
         }
         // The other core may still wait for answers.
-        sleep(Duration::from_millis(500)).await;
+        meeting.meet().await?;
         Ok(Seen {
             late: notes.late.take(),
             figures: vec![
@@ -427,10 +529,10 @@ async fn ping_in_bursts(outbox: Sender<Ping>, pause: Duration, notes: Rc<Notes>)
     Ok(())
 }
 
-async fn written_file(folder: &Path, index: usize) -> io::Result<DirectFile> {
+async fn written_file(folder: &Path, index: usize, order: WriteOrder) -> io::Result<DirectFile> {
     let name = format!("log-{index}");
     directory::remove(&folder.join(&name)).await?;
-    let file = DirectFile::create(folder, name, WriteOrder::SyncedWrites).await?;
+    let file = DirectFile::create(folder, name, order).await?;
     for position in (0..FILE_BYTES).step_by(1 << 20) {
         file.write_at(DirectBuffer::zeroed(1 << 20), position)
             .await?;

@@ -8,11 +8,11 @@
 //! tick. And a task that stays runnable delays wake-ups from other cores by a whole preempt
 //! period; hence [`next_turn`].
 
-use std::cell::Cell;
+use std::cell::{Cell, RefCell};
 use std::future::Future;
 use std::io;
 use std::pin::Pin;
-use std::task::{Context, Poll};
+use std::task::{Context, Poll, Waker};
 use std::thread;
 use std::time::Duration;
 
@@ -127,7 +127,7 @@ impl<T> CoreHandle<T> {
 
 /// Starts a core: a thread with a reactor that runs the future made by `main` to its end.
 ///
-/// Tasks that still wait then are dropped; disk operations that were submitted are waited for.
+/// Tasks that still wait then are dropped, with all they hold; disk operations that were submitted are waited for.
 ///
 /// # Errors
 /// If the thread or its reactor cannot be made: no io_uring, no such CPU, too little locked memory
@@ -202,11 +202,13 @@ where
         local.index.set(index);
         local.running.set(true);
     });
-    let _tick = spawn_local(tick());
+    let tick = spawn_raw(foreground, tick());
     let output = spawn_local(main()).await;
-    while in_flight() > 0 {
+    stop_tasks();
+    while in_flight() > 0 || tasks_left() > 0 {
         sleep(Duration::from_millis(1)).await;
     }
+    drop(tick);
     // Files dropped without a close are closed by the reactor's next turns.
     for _ in 0..3 {
         sleep(Duration::from_micros(50)).await;
@@ -315,11 +317,119 @@ fn spawn_in<T: 'static>(
     future: impl Future<Output = T> + 'static,
 ) -> Task<T> {
     assert!(on_core(), "tasks are started on a core's own thread");
-    let queue = queue.unwrap_or_default();
+    spawn_raw(queue.unwrap_or_default(), Stoppable::new(future))
+}
+
+/// Starts a future that the core's end does not stop.
+fn spawn_raw<T: 'static>(
+    queue: TaskQueueHandle,
+    future: impl Future<Output = T> + 'static,
+) -> Task<T> {
     // The queues live as long as the core, so this cannot miss.
     let task = glommio::spawn_local_into(future, queue)
         .unwrap_or_else(|_| unreachable!("a core keeps its queues"));
     Task { task: Some(task) }
+}
+
+/// How to wake each task of this core that has not ended. When a core ends, the reactor library
+/// forgets the tasks that still wait, with the sockets and replies they hold; so each is woken to
+/// drop what it holds.
+struct Tasks {
+    wakers: Vec<Option<Waker>>,
+    free: Vec<usize>,
+    stopping: bool,
+}
+
+thread_local! {
+    static TASKS: RefCell<Tasks> =
+        const { RefCell::new(Tasks { wakers: Vec::new(), free: Vec::new(), stopping: false }) };
+}
+
+/// Makes every task of this core drop its future at its next turn.
+fn stop_tasks() {
+    let wakers: Vec<Waker> = TASKS.with_borrow_mut(|tasks| {
+        tasks.stopping = true;
+        tasks.wakers.iter_mut().filter_map(Option::take).collect()
+    });
+    wakers.into_iter().for_each(Waker::wake);
+}
+
+/// Tasks of this core that have not ended.
+fn tasks_left() -> usize {
+    TASKS.with_borrow(|tasks| tasks.wakers.len() - tasks.free.len())
+}
+
+/// A task's future, until it ends or its core does.
+struct Stoppable<F> {
+    // Boxed so that it can be dropped in place of being moved.
+    future: Option<Pin<Box<F>>>,
+    slot: usize,
+}
+
+impl<F> Stoppable<F> {
+    fn new(future: F) -> Self {
+        let slot = TASKS.with_borrow_mut(|tasks| {
+            tasks.free.pop().unwrap_or_else(|| {
+                tasks.wakers.push(None);
+                tasks.wakers.len() - 1
+            })
+        });
+        Self {
+            future: Some(Box::pin(future)),
+            slot,
+        }
+    }
+}
+
+impl<F: Future> Future for Stoppable<F> {
+    type Output = F::Output;
+
+    fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<F::Output> {
+        let slot = self.slot;
+        let stopping = TASKS.with_borrow_mut(|tasks| {
+            let known = tasks.wakers.get_mut(slot);
+            if let Some(known) = known
+                && !known
+                    .as_ref()
+                    .is_some_and(|known| known.will_wake(context.waker()))
+            {
+                *known = Some(context.waker().clone());
+            }
+            tasks.stopping
+        });
+        if stopping {
+            self.end();
+            return Poll::Pending;
+        }
+        match &mut self.future {
+            Some(future) => future.as_mut().poll(context),
+            None => Poll::Pending,
+        }
+    }
+}
+
+impl<F> Stoppable<F> {
+    /// Drops the future and leaves the list, once.
+    fn end(&mut self) {
+        if let Some(future) = self.future.take() {
+            drop(future);
+            let slot = self.slot;
+            // An ending thread has no list left.
+            let _ = TASKS.try_with(|tasks| {
+                let mut tasks = tasks.borrow_mut();
+                let waker = tasks.wakers.get_mut(slot).and_then(Option::take);
+                tasks.free.push(slot);
+                drop(tasks);
+                drop(waker);
+            });
+        }
+    }
+}
+
+impl<F> Drop for Stoppable<F> {
+    fn drop(&mut self) {
+        self.end();
+    }
 }
 
 /// Waits for this long.
@@ -411,7 +521,10 @@ impl<T: 'static> Drop for Operation<T> {
         if let Some(running) = self.running.take()
             && on_core()
         {
-            spawn_local(async move {
+            let queue = LOCAL
+                .with(|local| local.foreground.get())
+                .unwrap_or_default();
+            spawn_raw(queue, async move {
                 running.await;
             })
             .detach();

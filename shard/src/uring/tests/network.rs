@@ -162,3 +162,49 @@ fn hyper_serves_http_1_on_a_core() {
         server.await;
     });
 }
+
+#[test]
+fn the_end_of_a_core_closes_its_connections_and_its_replies() {
+    let (address_to, address) = reply::<SocketAddr>();
+    let (to_core, inbox) = bounded::<channel::Reply<u32>>(4);
+    let (stop, stopped) = reply::<()>();
+    let core = run_core(
+        CoreOptions {
+            io_memory_bytes: 1 << 20,
+            ..CoreOptions::default()
+        },
+        move || async move {
+            let listener = Listener::bind(loopback(), SocketOptions::default()).unwrap();
+            address_to.send(listener.local_address()).unwrap();
+            spawn_local(async move {
+                let stream = listener.accept().await.unwrap().into_stream().unwrap();
+                // Never answers.
+                let _ = stream.read_exact(&mut [0; 100]).await;
+            })
+            .detach();
+            spawn_background(async move {
+                let _unanswered = inbox.recv().await;
+                std::future::pending::<()>().await;
+            })
+            .detach();
+            let _ = stopped.await;
+        },
+    )
+    .unwrap();
+    on_a_core(move || async move {
+        let address = address.await.unwrap();
+        let stream = Connector::default()
+            .connect(address, Duration::from_secs(5))
+            .await
+            .unwrap();
+        stream.write_all(b"request").await.unwrap();
+        let (unanswered, answer) = reply();
+        to_core.send(unanswered).await.unwrap();
+        sleep(Duration::from_millis(5)).await;
+        stop.send(()).unwrap();
+        assert_eq!(answer.await, Err(channel::Closed));
+        assert!(!matches!(stream.read(&mut [0; 16]).await, Ok(count) if count > 0));
+        assert!(to_core.is_closed());
+    });
+    core.join().unwrap();
+}
