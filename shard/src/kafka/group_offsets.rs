@@ -1,0 +1,63 @@
+//! Positions of consumer groups: OffsetCommit, OffsetFetch.
+
+use corelog_engine::admission::Action;
+use corelog_engine::rejection::Rejection;
+use corelog_engine::request::{GroupAction, GroupResponse, OffsetsWanted};
+use corelog_net::kafka::group_offsets::{
+    CommitPlan, OffsetsShape, commit_refused, offsets_plans, offsets_response,
+};
+use corelog_wire::{OffsetCommitRequest, OffsetFetchRequest};
+
+use super::call::{Call, Pending};
+use super::groups::{answer, ask};
+
+/// OffsetCommit.
+pub(super) fn commit(call: Call, request: OffsetCommitRequest) -> Pending {
+    let planned = call.shard.image(|image| {
+        let readable = |name: &str| call.authorize(Action::ReadTopic(name));
+        CommitPlan::read(&request, call.version, image, call.tenant(), readable)
+    });
+    let mut plan = match planned {
+        Ok(plan) => plan,
+        Err(rejection) => return call.ready(&commit_refused(&request, rejection)),
+    };
+    let commit = plan.take_commit();
+    if commit.offsets.is_empty() {
+        return call.ready(&plan.response(&Ok(GroupResponse::Committed(Vec::new()))));
+    }
+    let asked = ask(&call, &request.group_id, GroupAction::Commit(commit));
+    Pending::later(async move { call.answer(&plan.response(&answer(asked).await)) })
+}
+
+/// OffsetFetch: for one group, or for several that may live on different cores.
+pub(super) fn fetch(call: Call, request: OffsetFetchRequest) -> Pending {
+    let plans = offsets_plans(&request, call.version);
+    let shapes: Vec<OffsetsShape> = plans.iter().map(|plan| plan.shape()).collect();
+    let mut asked = Vec::with_capacity(plans.len());
+    for plan in plans {
+        let partitions = call
+            .shard
+            .image(|image| plan.partitions(image, call.tenant()));
+        let wanted = OffsetsWanted {
+            fence: None,
+            partitions,
+        };
+        let question = ask(&call, &plan.group, GroupAction::Committed(wanted));
+        asked.push((plan, question));
+    }
+    Pending::later(async move {
+        let mut groups = Vec::with_capacity(asked.len());
+        for (plan, question) in asked {
+            let answer = match answer(question).await {
+                // Nothing is known of such a group, which is no error to a consumer.
+                Err(Rejection::GroupIdNotFound) => Ok(GroupResponse::Offsets(Vec::new())),
+                other => other,
+            };
+            groups.push(
+                call.shard
+                    .image(|image| plan.response(image, call.tenant(), answer)),
+            );
+        }
+        call.answer(&offsets_response(groups, &shapes, call.version))
+    })
+}
