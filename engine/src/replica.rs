@@ -65,7 +65,6 @@ pub struct Replica {
     scanned: ProducerTable,
     epoch: LeaderEpoch,
     begun: bool,
-    begin_proposed: bool,
     timestamp_type: TimestampType,
     durability: Durability,
     tail: VecDeque<TailBatch>,
@@ -85,8 +84,6 @@ pub enum Placed {
     Appended {
         /// Bytes put into the tail.
         tail_bytes: usize,
-        /// Whether the metadata must hear that the log begins.
-        begins: bool,
     },
     /// A repeat that waits for its original to be committed, or of one that is.
     Repeat,
@@ -129,7 +126,6 @@ impl Replica {
             scanned: ProducerTable::default(),
             epoch,
             begun: replica.begun,
-            begin_proposed: replica.begun,
             timestamp_type: topic.settings.timestamp_type,
             durability: topic.settings.durability,
             tail: VecDeque::new(),
@@ -158,7 +154,6 @@ impl Replica {
     /// The metadata knows now that the log has begun.
     pub fn set_begun(&mut self) {
         self.begun = true;
-        self.begin_proposed = true;
     }
 
     /// Takes a topic's changed settings.
@@ -201,8 +196,7 @@ impl Replica {
         table.absorb(core::mem::take(&mut self.scanned));
         table.cut(recovered.end);
         self.producers = table;
-        let begins = !self.begun && recovered.end > recovered.start;
-        self.begin_proposed |= begins;
+        let begins = !self.begun && self.log.has_begun();
         Ok(begins)
     }
 
@@ -354,8 +348,7 @@ impl Replica {
                 repeat: false,
             },
         });
-        let begins = !core::mem::replace(&mut self.begin_proposed, true);
-        Placed::Appended { tail_bytes, begins }
+        Placed::Appended { tail_bytes }
     }
 
     fn wait_for_original(

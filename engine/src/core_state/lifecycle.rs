@@ -87,13 +87,29 @@ impl CoreState {
             LogProgress::Removed => {
                 self.removing.remove(&partition);
             }
-            LogProgress::Begun
-            | LogProgress::Promised(_)
+            LogProgress::Begun => self.propose_begun(partition, effects),
+            LogProgress::Promised(_)
             | LogProgress::Start(_)
             | LogProgress::Checkpointed(_)
             | LogProgress::Cut(_)
             | LogProgress::NoRoom
             | LogProgress::Stopped => {}
+        }
+    }
+
+    /// The folder, the state and the first segment are durable. Only now may the metadata call a
+    /// missing log a loss; a record that came before them could outlive a crash that they do not.
+    fn propose_begun(&mut self, partition: PartitionId, effects: &mut Effects) {
+        if let Some(replica) = self
+            .replicas
+            .get_mut(&partition)
+            .filter(|replica| !replica.begun())
+        {
+            let log_id = replica.log.log_id();
+            effects.push(Effect::Propose(MetadataRecord::LogBegun {
+                partition,
+                log_id,
+            }));
         }
     }
 

@@ -4,9 +4,8 @@ use alloc::vec::Vec;
 
 use super::CoreState;
 use crate::admission::{Load, admit};
-use crate::effect::{Effect, Effects};
+use crate::effect::Effects;
 use crate::identity::PartitionId;
-use crate::metadata::MetadataRecord;
 use crate::publish::VerifiedBatches;
 use crate::rejection::Rejection;
 use crate::replica::{Placed, Waiter, WaitingPublish, queue};
@@ -87,19 +86,12 @@ impl CoreState {
             .ok_or(Rejection::NotLeader)?;
         let mut disk = queue(&mut self.operations, effects);
         let placed = replica.place(batches, waiter, deadline, now, &mut disk)?;
-        let log_id = replica.log.log_id();
         self.busy.insert(partition);
         self.counters.publishes += 1;
         match placed {
-            Placed::Appended { tail_bytes, begins } => {
+            Placed::Appended { tail_bytes } => {
                 self.counters.records_in += records;
                 self.counters.bytes_in += bytes as u64;
-                if begins {
-                    effects.push(Effect::Propose(MetadataRecord::LogBegun {
-                        partition,
-                        log_id,
-                    }));
-                }
                 self.remember_tail(partition, count, tail_bytes);
             }
             Placed::Repeat => self.counters.repeats += 1,

@@ -216,6 +216,11 @@ impl Log {
             .map_or(self.keeper.state().checkpoint.offset, Tail::durable_offset)
     }
 
+    /// Whether folder, state and a segment are durable on the disk.
+    pub fn has_begun(&self) -> bool {
+        self.has_begun
+    }
+
     /// Bytes of all retained segments.
     pub fn bytes(&self) -> u64 {
         self.segments.iter().map(|segment| segment.bytes).sum()
