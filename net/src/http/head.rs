@@ -59,6 +59,15 @@ pub fn body_too_large(body_bytes_max: usize) -> Problem {
     ))
 }
 
+/// 408: the body came too slowly, or stopped coming.
+pub fn body_too_slow() -> Problem {
+    Problem::rejected(Rejection::InvalidRequest).with_kind(
+        "request_timeout",
+        408,
+        "the body came too slowly; send it again",
+    )
+}
+
 fn unsupported_media_type(title: &'static str) -> Problem {
     Problem::rejected(Rejection::InvalidRequest).with_kind("unsupported_media_type", 415, title)
 }

@@ -1,0 +1,174 @@
+//! One connection: hyper over a stream, with time limits on the head of a request and on silence.
+
+use std::cell::Cell;
+use std::convert::Infallible;
+use std::future::Future;
+use std::io::{self, IoSlice};
+use std::pin::Pin;
+use std::rc::Rc;
+use std::task::{Context, Poll};
+use std::time::Duration;
+
+use hyper::rt::{Read, ReadBufCursor, Write};
+use hyper::server::conn::http1;
+use hyper::service::service_fn;
+
+use super::answer::answer;
+use crate::shard::Shard;
+use crate::uring::http::HttpStream;
+use crate::uring::{Stream, sleep, timeout};
+
+/// A connection without a request for this long is closed.
+const IDLE_MAX: Duration = Duration::from_secs(600);
+
+/// The head of a request must be whole this long after its first byte.
+const HEAD_MAX: Duration = Duration::from_secs(10);
+
+/// After its last answer a connection still takes in what the client was sending, so that the
+/// client finds the answer and not a reset.
+const LINGER_MAX: Duration = Duration::from_secs(2);
+
+/// Bytes thrown away by one read while lingering.
+const LINGER_READ_BYTES: usize = 16 << 10;
+
+/// Most header lines of a request; more are answered 431.
+const HEADERS_MAX: usize = 100;
+
+/// Bytes of the longest head, and of one read of a body. A head above it is answered 431.
+const BUFFER_BYTES_MAX: usize = 64 << 10;
+
+/// What a connection is doing.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Phase {
+    /// Waiting for the first byte of a request.
+    Idle,
+    /// Waiting for the rest of its head.
+    Head,
+    /// Body and answer: the handler has its own limits.
+    Handler,
+}
+
+/// Serves one connection to its end.
+pub async fn serve(shard: &Rc<Shard>, stream: Stream) {
+    let phase = Rc::new(Cell::new(Phase::Idle));
+    let client = stream.peer_address().ip();
+    let io = TimedStream {
+        inner: HttpStream::new(stream.clone()),
+        phase: Rc::clone(&phase),
+        timer: None,
+    };
+    let service = service_fn(|request| {
+        phase.set(Phase::Handler);
+        let (shard, phase) = (Rc::clone(shard), Rc::clone(&phase));
+        async move {
+            let response = answer(shard, client, request).await;
+            phase.set(Phase::Idle);
+            Ok::<_, Infallible>(response)
+        }
+    });
+    let served = http1::Builder::new()
+        .max_headers(HEADERS_MAX)
+        .max_buf_size(BUFFER_BYTES_MAX)
+        .serve_connection(io, service)
+        .await;
+    if let Err(error) = served {
+        tracing::debug!(%client, %error, "an HTTP connection ended early");
+    }
+    linger(&stream).await;
+}
+
+/// Says that nothing more comes, and throws away what does.
+async fn linger(stream: &Stream) {
+    // It fails where the connection is gone, and then there is nothing to read either.
+    let _ = stream.finish();
+    let mut discarded = vec![0; LINGER_READ_BYTES];
+    let drain = async {
+        while stream
+            .read(&mut discarded)
+            .await
+            .is_ok_and(|count| count > 0)
+        {}
+    };
+    let _ = timeout(LINGER_MAX, drain).await;
+}
+
+/// A stream that fails with `TimedOut` when its client keeps it waiting for a request.
+struct TimedStream {
+    inner: HttpStream,
+    phase: Rc<Cell<Phase>>,
+    timer: Option<(Phase, Pin<Box<dyn Future<Output = ()>>>)>,
+}
+
+impl TimedStream {
+    /// Ready once the present phase has lasted too long.
+    fn poll_too_late(&mut self, context: &mut Context<'_>) -> Poll<()> {
+        let phase = self.phase.get();
+        let limit = match phase {
+            Phase::Idle => IDLE_MAX,
+            Phase::Head => HEAD_MAX,
+            Phase::Handler => {
+                self.timer = None;
+                return Poll::Pending;
+            }
+        };
+        let timer = match &mut self.timer {
+            Some((timed, timer)) if *timed == phase => timer,
+            other => &mut other.insert((phase, Box::pin(sleep(limit)))).1,
+        };
+        timer.as_mut().poll(context)
+    }
+}
+
+impl Read for TimedStream {
+    fn poll_read(
+        self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+        cursor: ReadBufCursor<'_>,
+    ) -> Poll<io::Result<()>> {
+        let this = self.get_mut();
+        let read = Pin::new(&mut this.inner).poll_read(context, cursor);
+        if read.is_ready() {
+            if this.phase.get() == Phase::Idle {
+                this.phase.set(Phase::Head);
+            }
+            return read;
+        }
+        this.poll_too_late(context)
+            .map(|()| Err(io::ErrorKind::TimedOut.into()))
+    }
+}
+
+impl Write for TimedStream {
+    fn poll_write(
+        self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+        bytes: &[u8],
+    ) -> Poll<io::Result<usize>> {
+        let this = self.get_mut();
+        // While an answer is being taken the connection is not idle.
+        this.timer = None;
+        Pin::new(&mut this.inner).poll_write(context, bytes)
+    }
+
+    fn poll_flush(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.get_mut().inner).poll_flush(context)
+    }
+
+    fn poll_shutdown(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.get_mut().inner).poll_shutdown(context)
+    }
+
+    fn is_write_vectored(&self) -> bool {
+        self.inner.is_write_vectored()
+    }
+
+    fn poll_write_vectored(
+        self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+        slices: &[IoSlice<'_>],
+    ) -> Poll<io::Result<usize>> {
+        let this = self.get_mut();
+        this.timer = None;
+        Pin::new(&mut this.inner).poll_write_vectored(context, slices)
+    }
+}
