@@ -31,11 +31,12 @@ const LINGER_MAX: Duration = Duration::from_secs(2);
 /// Bytes thrown away by one read while lingering.
 const LINGER_READ_BYTES: usize = 16 << 10;
 
-/// Most header lines of a request; more are answered 431.
-const HEADERS_MAX: usize = 100;
+/// Bytes of the longest head. A head above it is answered 431, as is one of more than 100 lines:
+/// that bound is hyper's own.
+const HEAD_BYTES_MAX: usize = 64 << 10;
 
-/// Bytes of the longest head, and of one read of a body. A head above it is answered 431.
-const BUFFER_BYTES_MAX: usize = 64 << 10;
+/// Bytes of one read of a body.
+const READ_BYTES_MAX: usize = 64 << 10;
 
 /// What a connection is doing.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -67,8 +68,8 @@ pub async fn serve(shard: &Rc<Shard>, stream: Stream) {
         }
     });
     let served = http1::Builder::new()
-        .max_headers(HEADERS_MAX)
-        .max_buf_size(BUFFER_BYTES_MAX)
+        .max_header_size(HEAD_BYTES_MAX)
+        .max_buf_size(READ_BYTES_MAX)
         .serve_connection(io, service)
         .await;
     if let Err(error) = served {
@@ -92,11 +93,17 @@ async fn linger(stream: &Stream) {
     let _ = timeout(LINGER_MAX, drain).await;
 }
 
+/// When a phase has lasted too long.
+struct PhaseTimer {
+    phase: Phase,
+    end: Pin<Box<dyn Future<Output = ()>>>,
+}
+
 /// A stream that fails with `TimedOut` when its client keeps it waiting for a request.
 struct TimedStream {
     inner: HttpStream,
     phase: Rc<Cell<Phase>>,
-    timer: Option<(Phase, Pin<Box<dyn Future<Output = ()>>>)>,
+    timer: Option<PhaseTimer>,
 }
 
 impl TimedStream {
@@ -112,10 +119,13 @@ impl TimedStream {
             }
         };
         let timer = match &mut self.timer {
-            Some((timed, timer)) if *timed == phase => timer,
-            other => &mut other.insert((phase, Box::pin(sleep(limit)))).1,
+            Some(timer) if timer.phase == phase => timer,
+            other => other.insert(PhaseTimer {
+                phase,
+                end: Box::pin(sleep(limit)),
+            }),
         };
-        timer.as_mut().poll(context)
+        timer.end.as_mut().poll(context)
     }
 }
 

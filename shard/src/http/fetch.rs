@@ -226,17 +226,14 @@ async fn read_cores(
             let core = owner.ok_or(Rejection::UnknownTopicOrPartition)?;
             Ok((core, partition, offset))
         });
-        match owned {
-            Ok((core, partition, offset)) => cores.entry(core).or_default().push((
-                index,
-                FetchPartition {
-                    partition,
-                    offset,
-                    bytes_max: request.bytes_max,
-                    leader_epoch: None,
-                },
-            )),
-            Err(_) => {}
+        if let Ok((core, partition, offset)) = owned {
+            let part = FetchPartition {
+                partition,
+                offset,
+                bytes_max: request.bytes_max,
+                leader_epoch: None,
+            };
+            cores.entry(core).or_default().push((index, part));
         }
         parts.push(Err(refusal(owned.err().unwrap_or(Rejection::NotLeader))));
     }

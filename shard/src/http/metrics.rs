@@ -40,12 +40,18 @@ const TOPICS_MAX: usize = 1_000;
 struct Snapshot {
     cores: Vec<(CoreIndex, CoreReport)>,
     cores_expected: u16,
-    partitions: Vec<(Labels, PartitionDescription)>,
-    topics: Vec<(Labels, TopicSums)>,
+    logs: Logs,
     resident_bytes: Option<u64>,
     broker: String,
     zone: String,
     cluster: String,
+}
+
+/// What is kept, partition by partition and topic by topic.
+#[derive(Debug)]
+struct Logs {
+    partitions: Vec<(Labels, PartitionDescription)>,
+    topics: Vec<(Labels, TopicSums)>,
 }
 
 /// The partitions of one topic together.
@@ -61,12 +67,11 @@ type Labels = Vec<(&'static str, String)>;
 /// How every core stands.
 pub(super) async fn metrics(shard: &Rc<Shard>) -> Result<Answer, Problem> {
     let cores = super::health::reports(shard).await;
-    let (partitions, topics) = shard.image(|image| logs(image, &cores));
+    let logs = shard.image(|image| logs_of(image, &cores));
     let settings = shard.settings();
     let snapshot = Snapshot {
         cores_expected: settings.cores,
-        partitions,
-        topics,
+        logs,
         resident_bytes: blocking(resident_bytes).await,
         broker: settings.broker.to_string(),
         zone: settings.zone.clone(),
@@ -74,7 +79,7 @@ pub(super) async fn metrics(shard: &Rc<Shard>) -> Result<Answer, Problem> {
         cores,
     };
     // A line of it takes some hundred bytes.
-    let bytes = (snapshot.partitions.len() + snapshot.topics.len()) * 500;
+    let bytes = (snapshot.logs.partitions.len() + snapshot.logs.topics.len()) * 500;
     let text = compute(bytes, move || expose(snapshot)).await;
     let text = text.map_err(|_| Rejection::Overloaded)?;
     Ok(metrics_answer(Bytes::from(text)))
@@ -89,13 +94,7 @@ fn expose(snapshot: Snapshot) -> Result<String, fmt::Error> {
 }
 
 /// Partitions one by one while they are few, and topics.
-fn logs(
-    image: &Image,
-    cores: &[(CoreIndex, CoreReport)],
-) -> (
-    Vec<(Labels, PartitionDescription)>,
-    Vec<(Labels, TopicSums)>,
-) {
+fn logs_of(image: &Image, cores: &[(CoreIndex, CoreReport)]) -> Logs {
     let held: BTreeMap<PartitionId, PartitionDescription> = cores
         .iter()
         .flat_map(|(_, core)| core.partitions.iter().map(|(id, held)| (*id, *held)))
@@ -124,7 +123,8 @@ fn logs(
         .into_iter()
         .take(TOPICS_MAX)
         .map(|(name, sums)| (vec![("topic", name.to_owned())], sums));
-    (partitions, topics.collect())
+    let topics = topics.collect();
+    Logs { partitions, topics }
 }
 
 /// What the process has in memory, as the kernel counts it.
@@ -373,7 +373,7 @@ impl Snapshot {
 
     fn logs(&self, out: &mut Exposition<'_>) -> fmt::Result {
         let topics = |value: fn(&TopicSums) -> u64| {
-            let topics = self.topics.iter();
+            let topics = self.logs.topics.iter();
             topics.map(move |(labels, sums)| (labels.clone(), value(sums)))
         };
         out.gauges(
@@ -392,7 +392,7 @@ impl Snapshot {
             topics(|sums| sums.log_bytes),
         )?;
         let partitions = |value: fn(&PartitionDescription) -> u64| {
-            let partitions = self.partitions.iter();
+            let partitions = self.logs.partitions.iter();
             partitions.map(move |(labels, held)| (labels.clone(), value(held)))
         };
         out.gauges(
@@ -448,8 +448,10 @@ mod tests {
         Snapshot {
             cores: vec![(CoreIndex(0), report.clone()), (CoreIndex(1), report)],
             cores_expected: 2,
-            partitions: vec![(vec![topic(), ("partition", String::from("0"))], held)],
-            topics: vec![(vec![topic()], TopicSums::default())],
+            logs: Logs {
+                partitions: vec![(vec![topic(), ("partition", String::from("0"))], held)],
+                topics: vec![(vec![topic()], TopicSums::default())],
+            },
             resident_bytes: Some(1),
             broker: String::from("1"),
             zone: String::from("a"),
