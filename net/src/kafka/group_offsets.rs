@@ -21,12 +21,15 @@ const TOPIC_IDS_FROM: i16 = 10;
 /// First version of OffsetFetch that asks about several groups (KIP-709).
 const GROUP_LIST_FROM: i16 = 8;
 
+/// A partition's number as it was given, and which partition that is.
+type Place = (i32, Result<PartitionId, Rejection>);
+
 /// A commit: what the coordinator is asked, and how its answer finds its places.
 #[derive(Debug)]
 pub struct CommitPlan {
     /// For the coordinator.
     pub commit: Commit,
-    topics: Vec<(TopicKey, Vec<(i32, Result<PartitionId, Rejection>)>)>,
+    topics: Vec<(TopicKey, Vec<Place>)>,
 }
 
 impl CommitPlan {
@@ -97,14 +100,14 @@ impl CommitPlan {
             .copied()
             .unwrap_or(Rejection::CoordinatorUnavailable);
         let outcome = |id: &PartitionId| outcomes.get(id).copied().unwrap_or(Err(refusal));
-        let partition = |(partition_index, place): (i32, Result<PartitionId, Rejection>)| {
+        let partition = |(partition_index, place): Place| {
             let outcome = place.and_then(|id| outcome(&id));
             OffsetCommitResponsePartition {
                 partition_index,
                 error_code: super::outcome_code(&outcome),
             }
         };
-        let topic = |(key, places): (TopicKey, Vec<_>)| OffsetCommitResponseTopic {
+        let topic = |(key, places): (TopicKey, Vec<Place>)| OffsetCommitResponseTopic {
             name: key.name(),
             topic_id: key.id(),
             partitions: places.into_iter().map(partition).collect(),
