@@ -218,12 +218,8 @@ impl Replica {
     /// The refusal.
     pub fn check_readable(&self) -> Result<(), Rejection> {
         match self.log.phase() {
-            LogPhase::Ready
-            | LogPhase::Cutting
-            | LogPhase::Stopping
-            | LogPhase::Stopped
-            | LogPhase::Failed => Ok(()),
-            LogPhase::Recovering => Err(Rejection::NotLeader),
+            LogPhase::Ready | LogPhase::Cutting | LogPhase::Stopping | LogPhase::Failed => Ok(()),
+            LogPhase::Recovering | LogPhase::Stopped => Err(Rejection::NotLeader),
             LogPhase::Corrupt => Err(Rejection::StorageError),
             LogPhase::Removed => Err(Rejection::UnknownTopicOrPartition),
         }

@@ -164,6 +164,7 @@ impl CoreState {
                     if let Some(replica) = self.replicas.get_mut(&partition) {
                         let mut disk = queue(&mut self.operations, effects);
                         replica.log.delete_before(offset, &mut disk);
+                        self.touched.insert(partition);
                     }
                 }
             }
@@ -233,6 +234,7 @@ impl CoreState {
                 return self.perform_group(partition, out, now, effects);
             }
             let mut disk = queue(&mut self.operations, effects);
+            self.touched.insert(partition);
             match replica.log.read(from, SCAN_READ_BYTES, up_to, &mut disk) {
                 Started::Pending(read) => {
                     self.reads.insert((partition, read), ReadPurpose::Load);

@@ -137,6 +137,7 @@ impl CoreState {
         }
         let watermark = replica.watermark();
         self.counters.disk_reads += 1;
+        self.touched.insert(asked.partition);
         let mut disk = queue(&mut self.operations, effects);
         match replica
             .log

@@ -270,6 +270,7 @@ impl CoreState {
             let snapshot = replica.producers_snapshot(self.settings.producer_expiry_ms);
             let mut disk = queue(&mut self.operations, effects);
             replica.log.checkpoint(snapshot, &mut disk);
+            self.touched.insert(partition);
         }
     }
 
@@ -296,6 +297,7 @@ impl CoreState {
             let mut disk = queue(&mut self.operations, effects);
             replica.log.tick(now, &mut disk);
             replica.log.retain(now, &mut disk);
+            self.touched.insert(partition);
             self.checkpoint_if_due(partition, effects);
         }
     }
@@ -314,11 +316,13 @@ impl CoreState {
                 let snapshot = replica.producers_snapshot(self.settings.producer_expiry_ms);
                 let mut disk = queue(&mut self.operations, effects);
                 replica.log.stop(snapshot, &mut disk);
+                self.touched.insert(partition);
             }
         }
     }
 
-    /// Whether [`crate::effect::Event::Stop`] is done: every log is finished or can do nothing more.
+    /// Whether [`crate::effect::Event::Stop`] is done: every log is finished or can do nothing more,
+    /// and nobody waits for a read.
     pub fn is_stopped(&self) -> bool {
         let finished = |replica: &Replica| {
             matches!(
@@ -326,7 +330,10 @@ impl CoreState {
                 LogPhase::Stopped | LogPhase::Failed | LogPhase::Corrupt | LogPhase::Removed
             ) || replica.log.phase() == LogPhase::Recovering
         };
-        self.stopping && self.replicas.values().all(finished)
+        self.stopping
+            && self.fetches.is_empty()
+            && self.reads.is_empty()
+            && self.replicas.values().all(finished)
     }
 }
 

@@ -42,6 +42,7 @@ impl CoreState {
             }
         };
         let up_to = replica.watermark();
+        self.touched.insert(find.partition);
         let mut disk = queue(&mut self.operations, effects);
         match replica.log.find_time(query, up_to, &mut disk) {
             Started::Ready(found) => Ok(Some(found_offset(found))),

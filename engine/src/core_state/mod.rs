@@ -107,6 +107,8 @@ pub struct CoreState {
     fetch_ends: BTreeSet<(Monotonic, RequestId)>,
     reads: BTreeMap<(PartitionId, ReadId), ReadPurpose>,
     busy: BTreeSet<PartitionId>,
+    /// Logs that were asked something in this step, and may have settled it without the disk.
+    touched: BTreeSet<PartitionId>,
     next_overdue_check: Monotonic,
     next_upkeep: Monotonic,
     upkeep_cursor: Option<PartitionId>,
@@ -152,6 +154,7 @@ impl CoreState {
             fetch_ends: BTreeSet::new(),
             reads: BTreeMap::new(),
             busy: BTreeSet::new(),
+            touched: BTreeSet::new(),
             next_overdue_check: now.monotonic.plus_ms(OVERDUE_CHECK_MS),
             next_upkeep: now.monotonic.plus_ms(UPKEEP_MS),
             upkeep_cursor: None,
@@ -172,6 +175,22 @@ impl CoreState {
             Event::DiskLevel(level) => self.level = level,
             Event::Tick => self.on_tick(now, effects),
             Event::Stop => self.on_stop(now, effects),
+        }
+        self.settle_touched(now, effects);
+    }
+
+    /// Hears what logs have brought about without the disk: a look-up that the index alone answers,
+    /// a stop with nothing to write. No completion would tell of it later.
+    fn settle_touched(&mut self, now: Now, effects: &mut Effects) {
+        while let Some(partition) = self.touched.pop_first() {
+            let Some(replica) = self.replicas.get_mut(&partition) else {
+                continue;
+            };
+            let mut progress = Vec::new();
+            replica.log.drain_progress(&mut progress);
+            for step in progress {
+                self.on_progress(partition, step, now, effects);
+            }
         }
     }
 
@@ -207,7 +226,9 @@ impl CoreState {
         };
         let epoch = replica.epoch();
         let (log, scanned) = replica.scanned_table();
-        let last_append_ms = log.last_append_ms();
+        // When a scanned batch was appended nobody knows any more: later than true, so that its
+        // producer is not forgotten too early.
+        let last_append_ms = log.last_append_ms().max(now.wall.0);
         let mut on_scanned = |header: &corelog_batch::BatchHeader| {
             if let Some(first) = crate::identity::Offset::from_wire(header.base_offset) {
                 let batch_epoch =

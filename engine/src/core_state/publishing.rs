@@ -87,6 +87,7 @@ impl CoreState {
         let mut disk = queue(&mut self.operations, effects);
         let placed = replica.place(batches, waiter, deadline, now, &mut disk)?;
         self.busy.insert(partition);
+        self.touched.insert(partition);
         self.counters.publishes += 1;
         match placed {
             Placed::Appended { tail_bytes } => {
