@@ -46,7 +46,7 @@ pub enum ToCore {
     Accepted(Accepted, Face),
     /// The next record of the metadata log.
     Metadata(MetadataRecord),
-    /// Answered once everything before it in the inbox is done.
+    /// Answered once everything before it in the inbox is done and every log is open.
     Barrier(Reply<()>),
     /// There is more or less room on the disk.
     DiskLevel(DiskLevel),

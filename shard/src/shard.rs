@@ -84,6 +84,8 @@ pub struct Shard {
     support: Sender<ToSupport>,
     disk: Rc<Disk>,
     spare_effects: RefCell<Vec<Effects>>,
+    /// Answered once every log is open.
+    barriers: RefCell<Vec<Reply<()>>>,
     level: Cell<DiskLevel>,
     connections: [Cell<usize>; 2],
     stopping: Cell<bool>,
@@ -119,6 +121,7 @@ impl Shard {
             support,
             disk: Rc::new(disk),
             spare_effects: RefCell::default(),
+            barriers: RefCell::default(),
             level: Cell::new(DiskLevel::Normal),
             connections: [Cell::new(0), Cell::new(0)],
             stopping: Cell::new(false),
@@ -167,7 +170,19 @@ impl Shard {
             .step(event, clock::now(), &mut effects);
         self.perform(&mut effects);
         self.spare_effects.borrow_mut().push(effects);
+        self.answer_barriers();
         self.arm();
+    }
+
+    /// A new topic is only there once its logs are open: a publish that met one still opening
+    /// would be refused while later ones in flight are taken.
+    fn answer_barriers(&self) {
+        if self.barriers.borrow().is_empty() || !self.state.borrow().is_ready() {
+            return;
+        }
+        for done in self.barriers.borrow_mut().drain(..) {
+            let _ = done.send(());
+        }
     }
 
     fn perform(self: &Rc<Self>, effects: &mut Effects) {
@@ -317,7 +332,10 @@ impl Shard {
             ToCore::Hurry(id) => self.step(Event::Hurry(id)),
             ToCore::Accepted(accepted, face) => return Some((accepted, face)),
             ToCore::Metadata(record) => self.step(Event::Metadata(record)),
-            ToCore::Barrier(done) => drop(done.send(())),
+            ToCore::Barrier(done) => {
+                self.barriers.borrow_mut().push(done);
+                self.answer_barriers();
+            }
             ToCore::DiskLevel(level) => {
                 self.level.set(level);
                 self.step(Event::DiskLevel(level));

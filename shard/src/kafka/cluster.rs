@@ -13,7 +13,6 @@ use corelog_wire::{
 };
 
 use super::call::{Call, Pending};
-use super::topics::opened;
 
 /// First version of FindCoordinator with a list of keys (KIP-699).
 const KEY_LIST_FROM: i16 = 4;
@@ -135,13 +134,8 @@ async fn create(call: &Call, name: &str) -> Result<(), Rejection> {
         replication_factor: -1,
         ..TopicRequest::default()
     };
-    let plan = call
-        .shard
-        .create_topic(request)
-        .await
-        .map_err(|refusal| refusal.rejection)?;
-    opened(call, plan.topic).await;
-    Ok(())
+    let created = call.shard.create_topic(request).await;
+    created.map(drop).map_err(|refusal| refusal.rejection)
 }
 
 /// DescribeCluster: the brokers alone.

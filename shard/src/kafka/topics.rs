@@ -1,12 +1,8 @@
 //! Administration of topics: CreateTopics, DeleteTopics.
 
-use std::time::Duration;
-
 use corelog_engine::admission::{Action, Load};
-use corelog_engine::identity::{PartitionId, TopicId};
 use corelog_engine::metadata::Refusal;
 use corelog_engine::rejection::Rejection;
-use corelog_engine::request::Request;
 use corelog_net::kafka::TopicKey;
 use corelog_net::kafka::topics::{created, deleted, not_created, repeated_names, topic_request};
 use corelog_wire::{
@@ -15,16 +11,9 @@ use corelog_wire::{
 };
 
 use super::call::{Call, Pending};
-use crate::uring::sleep;
 
 /// First version of DeleteTopics that may name topics by id.
 const DELETE_BY_ID_FROM: i16 = 6;
-
-/// A new topic whose logs open slower than this is answered all the same, in milliseconds.
-const OPENING_MS_MAX: u64 = 10_000;
-
-/// Pause between two looks at a log that is opening.
-const OPENING_CHECK: Duration = Duration::from_millis(1);
 
 fn refuse(rejection: Rejection) -> Refusal {
     Refusal::new(rejection, rejection.text())
@@ -71,39 +60,9 @@ async fn create_one(
         }
         Err(rejection) => Err(refuse(rejection)),
     };
-    if let (Ok(plan), false) = (&outcome, validate_only) {
-        opened(call, plan.topic).await;
-    }
     match outcome {
         Ok(plan) => created(topic.name.clone(), &plan, validate_only),
         Err(refusal) => not_created(topic.name.clone(), &refusal),
-    }
-}
-
-/// Waits until the partitions of a new topic take publishes. A client that publishes at once, with
-/// several requests in flight, would else have the first refused and later ones kept, and so its
-/// order broken.
-pub(super) async fn opened(call: &Call, topic: TopicId) {
-    let partitions: Vec<PartitionId> = call.shard.image(|image| {
-        let partitions = image
-            .topic(topic)
-            .into_iter()
-            .flat_map(|topic| topic.iter());
-        partitions.map(|(id, _)| id).collect()
-    });
-    let end = call.shard.now().monotonic.plus_ms(OPENING_MS_MAX);
-    for partition in partitions {
-        while call
-            .shard
-            .ask(partition, Request::DescribePartition(partition))
-            .await
-            .is_err()
-        {
-            if call.shard.now().monotonic >= end {
-                return;
-            }
-            sleep(OPENING_CHECK).await;
-        }
     }
 }
 
