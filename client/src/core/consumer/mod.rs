@@ -10,6 +10,8 @@
 //! position on all the same.
 
 mod settings;
+#[cfg(test)]
+mod tests;
 
 use std::collections::{BTreeMap, VecDeque};
 

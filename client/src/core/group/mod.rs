@@ -11,6 +11,8 @@
 //!    left behind cannot move positions of others.
 
 mod assignment;
+#[cfg(test)]
+mod tests;
 
 use std::collections::BTreeMap;
 use std::fmt;

@@ -18,6 +18,8 @@
 mod answers;
 mod partition_queue;
 mod settings;
+#[cfg(test)]
+mod tests;
 
 use std::collections::{BTreeMap, VecDeque};
 use std::num::NonZeroU32;
