@@ -65,11 +65,15 @@ struct Seen {
 }
 
 /// What the plain thread saw, each millisecond: when, how late it woke itself, and how long the
-/// core's thread has stood runnable without running, in all.
+/// core's thread has stood runnable without running, in all, with what else the kernel says of it.
 struct Sample {
     at_us: u64,
     late_us: u64,
     queued_us: u64,
+    /// How long the core's thread has run, in all.
+    ran_us: u64,
+    /// Whether the core's thread stood blocked in the kernel at that moment.
+    blocked: bool,
 }
 
 fn main() -> io::Result<()> {
@@ -206,19 +210,27 @@ fn settings_from(mut arguments: impl Iterator<Item = String>) -> io::Result<Sett
 }
 
 /// Where the kernel shows this thread.
-fn thread_path() -> io::Result<String> {
-    let link = fs::read_link("/proc/thread-self")?;
-    Ok(format!("/proc/{}/schedstat", link.display()))
+fn thread_path() -> io::Result<PathBuf> {
+    Ok(Path::new("/proc").join(fs::read_link("/proc/thread-self")?))
 }
 
-/// Microseconds that a thread has stood runnable without running.
-fn queued_us(thread: &str) -> u64 {
-    let stat = fs::read_to_string(thread).unwrap_or_default();
-    stat.split_whitespace()
-        .nth(1)
-        .and_then(|nanos| nanos.parse::<u64>().ok())
-        .unwrap_or_default()
-        / 1_000
+/// Microseconds that a thread has run, and that it has stood runnable without running.
+fn ran_and_queued_us(thread: &Path) -> (u64, u64) {
+    let stat = fs::read_to_string(thread.join("schedstat")).unwrap_or_default();
+    let mut fields = stat
+        .split_whitespace()
+        .map(|nanos| nanos.parse::<u64>().unwrap_or_default() / 1_000);
+    (
+        fields.next().unwrap_or_default(),
+        fields.next().unwrap_or_default(),
+    )
+}
+
+/// Whether a thread waits in the kernel without being interruptible, as for a disk.
+fn is_blocked(thread: &Path) -> bool {
+    let stat = fs::read_to_string(thread.join("stat")).unwrap_or_default();
+    stat.rsplit_once(')')
+        .is_some_and(|(_, fields)| fields.trim_start().starts_with('D'))
 }
 
 #[allow(unsafe_code)]
@@ -231,7 +243,7 @@ fn pin(cpu: usize) {
     }
 }
 
-fn watch(cpu: Option<usize>, thread: &str, stop: &AtomicBool) -> Vec<Sample> {
+fn watch(cpu: Option<usize>, thread: &Path, stop: &AtomicBool) -> Vec<Sample> {
     if let Some(cpu) = cpu {
         pin(cpu);
     }
@@ -241,10 +253,13 @@ fn watch(cpu: Option<usize>, thread: &str, stop: &AtomicBool) -> Vec<Sample> {
         std::thread::sleep(Duration::from_millis(1));
         let at_us = clock::monotonic().0;
         let late_us = at_us.saturating_sub(before + 1_000);
+        let (ran_us, queued_us) = ran_and_queued_us(thread);
         samples.push(Sample {
             at_us,
             late_us,
-            queued_us: queued_us(thread),
+            queued_us,
+            ran_us,
+            blocked: is_blocked(thread),
         });
     }
     samples
@@ -282,26 +297,29 @@ fn report(index: usize, seconds: u64, seen: &Seen, watched: &[Vec<Sample>]) -> u
     for stall in stalls(&seen.late) {
         let length_us = stall.worst.served_us - stall.worst.due_us;
         // A message may have waited for either core.
-        let parts: Vec<(u64, u64)> = watched
+        let parts: Vec<Part> = watched
             .iter()
-            .map(|samples| machines_part_us(samples, &stall.worst))
+            .map(|samples| machines_part(samples, &stall.worst))
             .collect();
-        let (own_plain_us, own_queued_us) = parts.get(index).copied().unwrap_or_default();
+        let own = parts.get(index).copied().unwrap_or_default();
         let queued_us: u64 = match stall.worst.kind {
-            "a timer" => own_queued_us,
-            _ => parts.iter().map(|part| part.1).sum(),
+            "a timer" => own.queued_us,
+            _ => parts.iter().map(|part| part.queued_us).sum(),
         };
         // What remains when the machine's part is taken off is what the reactor is to answer for.
-        let machine = length_us.saturating_sub(own_plain_us.max(queued_us)) < STALL_US;
+        let machine = length_us.saturating_sub(own.plain_us.max(queued_us)) < STALL_US;
         unexplained += usize::from(!machine);
         println!(
-            "  stall: {} ({} in all) {} ms late at {:.3} s; plain thread {} ms late, threads queued {} ms: {}",
+            "  stall: {} ({} in all) {} ms late at {:.3} s; plain thread {} ms late, threads queued {} ms, \
+             this one ran {} ms, blocked {} times: {}",
             stall.worst.kind,
             stall.count,
             length_us / 1_000,
             stall.worst.due_us as f64 / 1e6,
-            own_plain_us / 1_000,
+            own.plain_us / 1_000,
             queued_us / 1_000,
+            own.ran_us / 1_000,
+            own.blocked,
             if machine {
                 "the machine's"
             } else {
@@ -337,8 +355,17 @@ fn stalls(late: &[Late]) -> Vec<Stall> {
     stalls
 }
 
-/// How late the plain thread was meanwhile, and how long the core's thread stood in the queue.
-fn machines_part_us(samples: &[Sample], late: &Late) -> (u64, u64) {
+/// What one core's thread and the plain thread beside it did during a stall.
+#[derive(Clone, Copy, Default)]
+struct Part {
+    plain_us: u64,
+    queued_us: u64,
+    ran_us: u64,
+    /// Samples in which the thread was blocked.
+    blocked: usize,
+}
+
+fn machines_part(samples: &[Sample], late: &Late) -> Part {
     let during =
         |sample: &&Sample| sample.at_us >= late.due_us && sample.at_us <= late.served_us + 5_000;
     let plain_us = samples
@@ -347,16 +374,29 @@ fn machines_part_us(samples: &[Sample], late: &Late) -> (u64, u64) {
         .map(|sample| sample.late_us)
         .max()
         .unwrap_or_default();
+    let blocked = samples
+        .iter()
+        .filter(during)
+        .filter(|sample| sample.blocked)
+        .count();
     let before = samples
         .iter()
         .rev()
         .find(|sample| sample.at_us <= late.due_us);
     let after = samples.iter().find(|sample| sample.at_us >= late.served_us);
-    let queued_us = match (before, after) {
-        (Some(before), Some(after)) => after.queued_us.saturating_sub(before.queued_us),
-        _ => 0,
+    let (queued_us, ran_us) = match (before, after) {
+        (Some(before), Some(after)) => (
+            after.queued_us.saturating_sub(before.queued_us),
+            after.ran_us.saturating_sub(before.ran_us),
+        ),
+        _ => (0, 0),
     };
-    (plain_us, queued_us)
+    Part {
+        plain_us,
+        queued_us,
+        ran_us,
+        blocked,
+    }
 }
 
 /// One core's load.

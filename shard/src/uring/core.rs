@@ -5,13 +5,14 @@
 //! go to sleep with runnable tasks if its preempt timer fires just before a turn begins, the more
 //! often the shorter that timer is; hence a floor of [`PREEMPT_MS_MIN`], no task queue with a
 //! latency goal (which would shorten the timer and make other threads interrupt turns), and the
-//! tick. And a task that stays runnable delays wake-ups from other cores by a whole preempt
-//! period; hence [`next_turn`].
+//! tick ([`crate::uring::tick`]), which ends such a sleep. And a task that stays runnable delays
+//! wake-ups from other cores by a whole preempt period; hence [`next_turn`].
 
 use std::cell::{Cell, RefCell};
 use std::future::Future;
 use std::io;
 use std::pin::Pin;
+use std::sync::Arc;
 use std::task::{Context, Poll, Waker};
 use std::thread;
 use std::time::Duration;
@@ -20,18 +21,11 @@ use glommio::{
     Latency, LocalExecutor, LocalExecutorBuilder, Placement, PoolPlacement, Shares, TaskQueueHandle,
 };
 
+use crate::uring::tick::{self, Pulse};
+
 /// The shortest preempt timer accepted, in milliseconds. Below it the reactor parks with runnable
 /// tasks often enough to be seen.
 pub const PREEMPT_MS_MIN: u64 = 10;
-
-/// How often a core with work in flight wakes by itself, in milliseconds.
-pub const TICK_MS: u64 = 10;
-
-/// How often an idle core wakes by itself, in milliseconds.
-pub const IDLE_TICK_MS: u64 = 40;
-
-/// Ticks without any I/O or message after which a core counts as idle.
-const TICKS_UNTIL_IDLE: u32 = 100;
 
 /// Threads of each core for calls that would block its reactor.
 const BLOCKING_THREADS: usize = 2;
@@ -149,8 +143,15 @@ where
                     return None;
                 }
             };
+            let pulse = match tick::start() {
+                Ok(pulse) => pulse,
+                Err(error) => {
+                    let _ = started.send(Err(error));
+                    return None;
+                }
+            };
             let _ = started.send(Ok(()));
-            let output = executor.run(live(options.index, main));
+            let output = executor.run(live(options.index, pulse, main));
             // Tasks that still wait are dropped with the executor, after its last turn.
             LOCAL.with(|local| local.running.set(false));
             Some(output)
@@ -178,7 +179,7 @@ fn make_executor(options: &CoreOptions) -> io::Result<LocalExecutor> {
 }
 
 /// The life of a core's thread, from its first turn to its last.
-async fn live<G, F, T>(index: usize, main: G) -> T
+async fn live<G, F, T>(index: usize, pulse: Arc<Pulse>, main: G) -> T
 where
     G: FnOnce() -> F,
     F: Future<Output = T> + 'static,
@@ -202,13 +203,14 @@ where
         local.index.set(index);
         local.running.set(true);
     });
-    let tick = spawn_raw(foreground, tick());
+    let ticked = spawn_raw(foreground, tick::listen(Arc::clone(&pulse)));
     let output = spawn_local(main()).await;
     stop_tasks();
     while in_flight() > 0 || tasks_left() > 0 {
         sleep(Duration::from_millis(1)).await;
     }
-    drop(tick);
+    tick::stop(&pulse);
+    drop(ticked);
     // Files dropped without a close are closed by the reactor's next turns.
     for _ in 0..3 {
         sleep(Duration::from_micros(50)).await;
@@ -217,32 +219,14 @@ where
     output
 }
 
-/// Wakes the core at least once in each tick, so that a wake-up missed by the reactor costs no
-/// more than that. Seldom while nothing happens.
-async fn tick() {
-    let mut seen = 0;
-    let mut idle_ticks = 0;
-    loop {
-        let period_ms = if idle_ticks > TICKS_UNTIL_IDLE {
-            IDLE_TICK_MS
-        } else {
-            TICK_MS
-        };
-        sleep(Duration::from_millis(period_ms)).await;
-        crate::uring::buffer::drain_returns();
-        let activity = LOCAL.with(|local| local.activity.get());
-        if activity == seen && in_flight() == 0 {
-            idle_ticks = idle_ticks.saturating_add(1);
-        } else {
-            idle_ticks = 0;
-        }
-        seen = activity;
-    }
-}
-
 /// Tells the tick that something happens on this core.
 pub(super) fn note_activity() {
     LOCAL.with(|local| local.activity.set(local.activity.get().wrapping_add(1)));
+}
+
+/// A count that grows whenever something happens on this core.
+pub(super) fn activity() -> u64 {
+    LOCAL.with(|local| local.activity.get())
 }
 
 /// Whether this thread is a core's, between its first and its last turn.

@@ -13,8 +13,8 @@
 //! 3. No task stays runnable for ever: streams and receivers that never have to wait give the
 //!    reactor a turn after a bounded amount of work ([`core::next_turn`]), since the reactor looks
 //!    for wake-ups from other cores only when its run queue is empty or its preempt timer fires.
-//! 4. A core that has work in flight wakes at least once in each tick, so that a wake-up missed by
-//!    the reactor costs one tick at most.
+//! 4. A core that has work in flight is woken from outside at least once in each tick, so that a
+//!    wake-up missed by the reactor costs one tick at most ([`tick`]).
 
 pub mod buffer;
 pub mod channel;
@@ -26,6 +26,7 @@ pub mod http;
 pub mod placement;
 pub mod stream;
 pub mod tcp;
+pub mod tick;
 #[cfg(test)]
 mod tests;
 
