@@ -69,7 +69,9 @@ impl Touched {
         }
     }
 
-    fn covers(&self, key: &Key) -> bool {
+    /// Whether a copy counts. One whose snapshot began before the log does counts for nothing: a
+    /// newer snapshot follows, as the log begins at or before a complete one.
+    fn lets_in(&self, key: &Key) -> bool {
         let covered = match key {
             Key::Group(group) | Key::Generation(group) => self.groups.contains(group),
             Key::Offset(group, partition) => {
@@ -77,7 +79,7 @@ impl Touched {
             }
             Key::Topic(_) | Key::SnapshotBegin | Key::SnapshotEnd => false,
         };
-        covered || self.keys.contains(key)
+        self.is_open && !covered && !self.keys.contains(key)
     }
 }
 
@@ -100,7 +102,7 @@ pub(super) fn apply(
             };
         }
         Key::SnapshotEnd => *touched = Touched::default(),
-        _ if is_copy && touched.covers(&key) => return Ok(()),
+        _ if is_copy && !touched.lets_in(&key) => return Ok(()),
         _ if is_copy => {}
         _ => touched.note(&key, value.is_none()),
     }

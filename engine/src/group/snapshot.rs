@@ -5,6 +5,8 @@
 //! records fall between them. So a part may carry less than what the log already holds before it:
 //! replay takes a copy only of what no ordinary record has touched since the snapshot began. Such
 //! a copy is right, as nothing has changed since then; whatever was touched has a newer record.
+//! What lies before the newest complete snapshot may be there in full, in part (segments go whole)
+//! or not at all: the outcome is the same.
 //!
 //! Invariants:
 //! 1. Parts are made after the opening record is committed, so each append that was asked for

@@ -97,6 +97,36 @@ fn appends_between_the_parts_win() {
 }
 
 #[test]
+fn what_lies_before_a_snapshot_does_not_matter() {
+    let mut world = filled();
+    world.commits = false;
+    begin(&mut world);
+    // A copy of what has just been removed falls behind the removal.
+    for number in 0..10 {
+        world.commit_one();
+        world.ask(&format!("s{number}"), GroupAction::Delete);
+        world.ask(
+            &format!("s{number}"),
+            GroupAction::DeleteOffsets(vec![partition(1, 3)]),
+        );
+        world.ask("g1", commit(None, partition(2, 0), 1));
+    }
+    world.commit_all();
+    world.commits = true;
+    let first = world.log_start;
+    assert!(first > 0);
+    begin(&mut world);
+    let newest = world.log_start;
+    assert!(newest > first);
+    let before = world.everything();
+    for start in 0..=newest {
+        world.log_start = start;
+        world.restart();
+        assert_eq!(world.everything(), before, "from {start}");
+    }
+}
+
+#[test]
 fn an_append_in_flight_when_a_snapshot_begins_is_in_it() {
     let mut world = World::with(small());
     world.commits = false;
