@@ -4,9 +4,11 @@
 //!
 //! A stall is a timer, or a message from the other core, that a reactor served more than 50 ms
 //! late. Beside each core a plain thread, pinned to the same CPU, sleeps and wakes as well, and
-//! keeps what the kernel's scheduler says of the core's thread. A stall that the plain thread saw
-//! too, or during which the core's thread (for a message: either core's) stood in the CPU's queue, is the machine's; any
-//! other is the reactor's, and one of those ends the program with status 1.
+//! keeps what the kernel says of the core's thread. A stall that the plain thread saw too, or during
+//! which the core's thread (for a message: either core's) stood in the CPU's queue, is the
+//! machine's; so is one that the thread spent blocked in the kernel, as far as a plain program's
+//! direct write waited for the disk as long. Any other is the reactor's, and one of those ends the
+//! program with status 1.
 
 use std::cell::{Cell, RefCell};
 use std::fs;
@@ -26,8 +28,9 @@ use corelog_shard::uring::{
     spawn_background, spawn_local, yield_if_needed,
 };
 
-/// What counts as a stall, in microseconds.
-const STALL_US: u64 = 50_000;
+mod watch;
+
+use watch::{Late, STALL_US, Seen, probe_disk, report, thread_path, watch};
 
 /// Messages of a burst between cores.
 const BURST: usize = 300;
@@ -47,33 +50,6 @@ const IO_MEMORY_BYTES: usize = 32 << 20;
 struct Ping {
     sent_us: u64,
     pong: Reply<u64>,
-}
-
-/// A moment at which something came too late.
-#[derive(Clone, Copy)]
-struct Late {
-    due_us: u64,
-    served_us: u64,
-    kind: &'static str,
-}
-
-/// What a core saw.
-struct Seen {
-    late: Vec<Late>,
-    figures: Vec<(&'static str, Vec<u64>)>,
-    bytes: [u64; 2],
-}
-
-/// What the plain thread saw, each millisecond: when, how late it woke itself, and how long the
-/// core's thread has stood runnable without running, in all, with what else the kernel says of it.
-struct Sample {
-    at_us: u64,
-    late_us: u64,
-    queued_us: u64,
-    /// How long the core's thread has run, in all.
-    ran_us: u64,
-    /// Whether the core's thread stood blocked in the kernel at that moment.
-    blocked: bool,
 }
 
 fn main() -> io::Result<()> {
@@ -152,6 +128,11 @@ fn main() -> io::Result<()> {
             watch(cpu, &thread, &stop)
         }));
     }
+    let prober = {
+        let (path, stop) = (folder.join("probe"), Arc::clone(&stop));
+        fs::create_dir_all(&folder)?;
+        std::thread::spawn(move || probe_disk(&path, &stop))
+    };
     let mut seen = Vec::new();
     for core in cores {
         seen.push(core.join()??);
@@ -165,9 +146,12 @@ fn main() -> io::Result<()> {
                 .map_err(|_| io::Error::other("a watcher panicked"))?,
         );
     }
+    let probes = prober
+        .join()
+        .map_err(|_| io::Error::other("the prober panicked"))??;
     let mut reactors_fault = 0;
     for (index, seen) in seen.iter().enumerate() {
-        reactors_fault += report(index, seconds, seen, &watched);
+        reactors_fault += report(index, seconds, seen, &watched, &probes);
     }
     if reactors_fault > 0 {
         println!(
@@ -207,196 +191,6 @@ fn settings_from(mut arguments: impl Iterator<Item = String>) -> io::Result<Sett
         }
     }
     Ok(settings)
-}
-
-/// Where the kernel shows this thread.
-fn thread_path() -> io::Result<PathBuf> {
-    Ok(Path::new("/proc").join(fs::read_link("/proc/thread-self")?))
-}
-
-/// Microseconds that a thread has run, and that it has stood runnable without running.
-fn ran_and_queued_us(thread: &Path) -> (u64, u64) {
-    let stat = fs::read_to_string(thread.join("schedstat")).unwrap_or_default();
-    let mut fields = stat
-        .split_whitespace()
-        .map(|nanos| nanos.parse::<u64>().unwrap_or_default() / 1_000);
-    (
-        fields.next().unwrap_or_default(),
-        fields.next().unwrap_or_default(),
-    )
-}
-
-/// Whether a thread waits in the kernel without being interruptible, as for a disk.
-fn is_blocked(thread: &Path) -> bool {
-    let stat = fs::read_to_string(thread.join("stat")).unwrap_or_default();
-    stat.rsplit_once(')')
-        .is_some_and(|(_, fields)| fields.trim_start().starts_with('D'))
-}
-
-#[allow(unsafe_code)]
-fn pin(cpu: usize) {
-    // SAFETY: an all-zero set is a valid, empty one, and the calls only touch it while it lives.
-    unsafe {
-        let mut set: libc::cpu_set_t = std::mem::zeroed();
-        libc::CPU_SET(cpu, &mut set);
-        libc::sched_setaffinity(0, size_of::<libc::cpu_set_t>(), &raw const set);
-    }
-}
-
-fn watch(cpu: Option<usize>, thread: &Path, stop: &AtomicBool) -> Vec<Sample> {
-    if let Some(cpu) = cpu {
-        pin(cpu);
-    }
-    let mut samples = Vec::new();
-    while !stop.load(Ordering::Relaxed) {
-        let before = clock::monotonic().0;
-        std::thread::sleep(Duration::from_millis(1));
-        let at_us = clock::monotonic().0;
-        let late_us = at_us.saturating_sub(before + 1_000);
-        let (ran_us, queued_us) = ran_and_queued_us(thread);
-        samples.push(Sample {
-            at_us,
-            late_us,
-            queued_us,
-            ran_us,
-            blocked: is_blocked(thread),
-        });
-    }
-    samples
-}
-
-/// Prints what a core saw; how many of its stalls the machine does not explain.
-fn report(index: usize, seconds: u64, seen: &Seen, watched: &[Vec<Sample>]) -> usize {
-    let per_second = |bytes: u64| bytes as f64 / 1e6 / seconds.max(1) as f64;
-    println!(
-        "core {index}: {:.0} MB/s written durably, {:.0} MB/s received",
-        per_second(seen.bytes[0]),
-        per_second(seen.bytes[1])
-    );
-    for (name, values) in &seen.figures {
-        let mut values = values.clone();
-        values.sort_unstable();
-        let at = |share: f64| {
-            values.get(((values.len() as f64 * share) as usize).min(values.len().saturating_sub(1)))
-        };
-        let [p50, p99, p999, max] =
-            [0.5, 0.99, 0.999, 1.0].map(|share| at(share).copied().unwrap_or_default());
-        println!(
-            "  {name:<38} {:>9} times, p50 {p50} us, p99 {p99}, p99.9 {p999}, max {max}",
-            values.len()
-        );
-    }
-    let own = watched.get(index).map(Vec::as_slice).unwrap_or_default();
-    let longest_us = own
-        .iter()
-        .map(|sample| sample.late_us)
-        .max()
-        .unwrap_or_default();
-    println!("  plain thread on the same CPU: woke {longest_us} us late at worst");
-    let mut unexplained = 0;
-    for stall in stalls(&seen.late) {
-        let length_us = stall.worst.served_us - stall.worst.due_us;
-        // A message may have waited for either core.
-        let parts: Vec<Part> = watched
-            .iter()
-            .map(|samples| machines_part(samples, &stall.worst))
-            .collect();
-        let own = parts.get(index).copied().unwrap_or_default();
-        let queued_us: u64 = match stall.worst.kind {
-            "a timer" => own.queued_us,
-            _ => parts.iter().map(|part| part.queued_us).sum(),
-        };
-        // What remains when the machine's part is taken off is what the reactor is to answer for.
-        let machine = length_us.saturating_sub(own.plain_us.max(queued_us)) < STALL_US;
-        unexplained += usize::from(!machine);
-        println!(
-            "  stall: {} ({} in all) {} ms late at {:.3} s; plain thread {} ms late, threads queued {} ms, \
-             this one ran {} ms, blocked {} times: {}",
-            stall.worst.kind,
-            stall.count,
-            length_us / 1_000,
-            stall.worst.due_us as f64 / 1e6,
-            own.plain_us / 1_000,
-            queued_us / 1_000,
-            own.ran_us / 1_000,
-            own.blocked,
-            if machine {
-                "the machine's"
-            } else {
-                "THE REACTOR'S"
-            }
-        );
-    }
-    unexplained
-}
-
-/// Things of one kind that came too late at about the same time.
-struct Stall {
-    worst: Late,
-    count: usize,
-}
-
-fn stalls(late: &[Late]) -> Vec<Stall> {
-    let mut stalls: Vec<Stall> = Vec::new();
-    for &late in late {
-        match stalls.last_mut() {
-            Some(last) if last.worst.kind == late.kind && late.due_us < last.worst.served_us => {
-                last.count += 1;
-                if late.served_us - late.due_us > last.worst.served_us - last.worst.due_us {
-                    last.worst = late;
-                }
-            }
-            _ => stalls.push(Stall {
-                worst: late,
-                count: 1,
-            }),
-        }
-    }
-    stalls
-}
-
-/// What one core's thread and the plain thread beside it did during a stall.
-#[derive(Clone, Copy, Default)]
-struct Part {
-    plain_us: u64,
-    queued_us: u64,
-    ran_us: u64,
-    /// Samples in which the thread was blocked.
-    blocked: usize,
-}
-
-fn machines_part(samples: &[Sample], late: &Late) -> Part {
-    let during =
-        |sample: &&Sample| sample.at_us >= late.due_us && sample.at_us <= late.served_us + 5_000;
-    let plain_us = samples
-        .iter()
-        .filter(during)
-        .map(|sample| sample.late_us)
-        .max()
-        .unwrap_or_default();
-    let blocked = samples
-        .iter()
-        .filter(during)
-        .filter(|sample| sample.blocked)
-        .count();
-    let before = samples
-        .iter()
-        .rev()
-        .find(|sample| sample.at_us <= late.due_us);
-    let after = samples.iter().find(|sample| sample.at_us >= late.served_us);
-    let (queued_us, ran_us) = match (before, after) {
-        (Some(before), Some(after)) => (
-            after.queued_us.saturating_sub(before.queued_us),
-            after.ran_us.saturating_sub(before.ran_us),
-        ),
-        _ => (0, 0),
-    };
-    Part {
-        plain_us,
-        queued_us,
-        ran_us,
-        blocked,
-    }
 }
 
 /// One core's load.
