@@ -142,7 +142,10 @@ impl Log {
                 && self.tails.iter().all(|tail| tail.created && tail.is_idle())
                 && self.closing.is_none()
                 && !self.is_removing_files);
+        // Files of an earlier one that this one has replaced must not be taken for its own.
+        let has_files = self.has_task(|task| *task == Task::CheckpointFile);
         self.keeper.allows_changes()
+            && !has_files
             && is_durable
             && is_closed
             && is_there

@@ -197,9 +197,9 @@ impl Log {
         self.settings = settings;
     }
 
-    /// The oldest retained offset.
+    /// The oldest retained offset. It moves once that is durable, so that it never goes back.
     pub fn start(&self) -> Offset {
-        self.keeper.state().start
+        self.keeper.durable().start
     }
 
     /// One past the last record, durable or not.

@@ -20,7 +20,7 @@ impl Log {
     pub fn delete_before(&mut self, offset: Offset, queue: &mut DiskQueue<'_>) {
         let to = offset.min(self.durable_end());
         if self.phase == LogPhase::Ready && self.keeper.exists {
-            if to > self.start() {
+            if to > self.keeper.state().start {
                 self.keeper.change(|state| state.move_start(to));
             } else {
                 self.told_start = Offset::ZERO;
@@ -71,7 +71,7 @@ impl Log {
             start = Some(next.base);
         }
         if let Some(start) = start
-            && start > self.start()
+            && start > self.keeper.state().start
         {
             self.keeper.change(|state| state.move_start(start));
         }
