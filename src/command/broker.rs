@@ -16,8 +16,9 @@ use crate::output::Output;
 use crate::settings::{SettingFlags, Settings, reference};
 use crate::signals::{StopRequest, runtime};
 
-/// What is logged without `CORELOG_LOG`: the consensus library tells more than operators can use.
-const LOGGED: &str = "info,openraft=warn";
+/// What is logged without `CORELOG_LOG`: the consensus library tells more than operators can use,
+/// and the reactor library calls it an error that it may not probe a disk for polling.
+const LOGGED: &str = "info,openraft=warn,glommio=off";
 /// How often the broker's threads and the signals are looked at.
 const LOOK_EVERY: Duration = Duration::from_millis(50);
 /// What every acknowledged record has on one broker.
