@@ -29,6 +29,7 @@ struct CommandLine {
 }
 
 #[derive(Debug, Subcommand)]
+#[allow(clippy::large_enum_variant, reason = "made once, matched at once")]
 enum Command {
     /// Start a broker on this machine, for development: no configuration, loopback only.
     Dev(command::broker::DevArguments),
