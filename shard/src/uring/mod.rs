@@ -1,7 +1,7 @@
 //! The I/O edge: the only place that names the reactor library.
 //!
 //! Everything a core does to the world outside goes through here: threads pinned to CPUs, tasks,
-//! timers and clocks ([`core`], [`clock`], [`placement`]), direct disk I/O ([`file`],
+//! timers and clocks ([`core`], [`clock`], [`placement`]), direct disk I/O ([`mod@file`],
 //! [`directory`], [`buffer`]), messages between cores and to the support thread ([`channel`]) and
 //! TCP ([`tcp`], [`stream`], [`http`]). No type of the reactor library leaves this folder, so that another
 //! reactor can replace it here and nowhere else.

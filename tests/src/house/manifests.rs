@@ -30,6 +30,7 @@ const DIRECTION: &[(&str, &[&str])] = &[
     ),
     ("corelog", ALL),
     ("corelog-tests", ALL),
+    ("corelog-fuzz", &["corelog-tests"]),
 ];
 
 const ALL: &[&str] = &[
@@ -137,6 +138,8 @@ pub fn versions_are_pinned(files: &[SourceFile]) -> Vec<Violation> {
 pub fn lints_are_inherited(files: &[SourceFile]) -> Vec<Violation> {
     manifests(files)
         .filter(|(_, manifest)| manifest.contains_key("package"))
+        // One that is a workspace by itself has nobody to inherit from.
+        .filter(|(file, manifest)| file.path == "Cargo.toml" || !manifest.contains_key("workspace"))
         .filter(|(_, manifest)| {
             let inherited = manifest
                 .get("lints")
