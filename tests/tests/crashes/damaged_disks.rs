@@ -26,19 +26,17 @@ fn publish_until_refused(http: &mut Connection, topic: &str) -> usize {
 #[test]
 #[ignore = "needs the release binary, /dev/fuse and the right to mount: ./test --only crashes"]
 fn full_disk_then_restart_serves_and_deletes() {
-    let disk = Disk::new(power_cut::Options {
-        capacity_bytes: 2 << 30,
-        ..power_cut::Options::default()
-    });
+    let disk = Disk::new(power_cut::Options::default());
     let mut broker = disk.start_broker();
     let mut http = Connection::open(&broker.http_address()).unwrap();
     message_api::create_topic(&mut http, "kept", 1).unwrap();
     message_api::create_topic(&mut http, "filler", 1).unwrap();
     message_api::publish(&mut http, "kept", &[("key", "before it was full")]).unwrap();
-    disk.power().limit_free_bytes(Some(64 << 20));
+    // So little that the last byte may be written before the broker looks at the room again.
+    disk.power().limit_free_bytes(Some(8 << 20));
     let published = publish_until_refused(&mut http, "filler");
     disk.power().limit_free_bytes(Some(0));
-    eprintln!("refused after {published} publishes of 2 MB with 64 MiB free");
+    eprintln!("refused after {published} publishes of 2 MB with 8 MiB free");
     assert_eq!(
         read_some(&mut http, "g1", "kept"),
         1,
@@ -123,10 +121,12 @@ fn damaged_meta_is_refused_not_emptied() {
     ] {
         let [path] = files_named(&data, name).try_into().unwrap();
         let good = fs::read(&path).unwrap();
-        for bad in [Vec::new(), vec![0; good.len()], vec![0xff; good.len()]] {
+        for bad in [vec![0xff; good.len()], vec![0; good.len()], Vec::new()] {
             fs::write(&path, bad).unwrap();
             assert_refuses_to_start(&mut broker, what);
         }
+        fs::remove_file(&path).unwrap();
+        assert_refuses_to_start(&mut broker, what);
         fs::write(&path, good).unwrap();
     }
 
