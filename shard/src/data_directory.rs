@@ -60,6 +60,7 @@ impl DataDirectory {
                 ),
             ));
         }
+        refuse_lost_metadata(path)?;
         Ok(Self {
             path: path.to_path_buf(),
             identity,
@@ -124,6 +125,34 @@ fn refuse_orphaned(path: &Path) -> io::Result<()> {
                 ),
             ));
         }
+    }
+    Ok(())
+}
+
+/// Logs without metadata are a loss, not a new broker: what would be made over them knows none of
+/// their topics.
+fn refuse_lost_metadata(path: &Path) -> io::Result<()> {
+    let metadata = path
+        .join("control")
+        .join(corelog_control::METADATA_FILE_NAME);
+    let is_there = match fs::metadata(&metadata) {
+        Ok(found) => found.len() > 0,
+        Err(error) if error.kind() == io::ErrorKind::NotFound => false,
+        Err(error) => return Err(error),
+    };
+    let has_topics = match fs::read_dir(path.join("topics")) {
+        Ok(mut entries) => entries.next().is_some(),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => false,
+        Err(error) => return Err(error),
+    };
+    if has_topics && !is_there {
+        return Err(io::Error::new(
+            io::ErrorKind::InvalidData,
+            format!(
+                "{} is missing or empty, but there are topics: restore that file, or move the directory away to start anew",
+                metadata.display()
+            ),
+        ));
     }
     Ok(())
 }

@@ -334,8 +334,8 @@ impl Log {
 
     /// Steps over batches that end at or below the wanted offset, then takes whole ones.
     fn walk(&self, read: &PendingRead, place: Place, bytes: &Bytes, is_cut_off: bool) -> Walked {
-        let (limit, end) = self.durable_end_of(read.base);
-        let end = end.min(read.up_to);
+        let (limit, segment_end) = self.durable_end_of(read.base);
+        let end = segment_end.min(read.up_to);
         let mut served: Option<(usize, Cursor)> = None;
         let mut at = 0;
         let mut expected = place.expected;
@@ -356,6 +356,9 @@ impl Log {
                         continue;
                     }
                     Checked::Short(batch_bytes)
+                }
+                (None, Checked::Batch(header, _)) if next_offset(&header) > segment_end => {
+                    Checked::Bad(String::from("a batch reaches into the next segment"))
                 }
                 (_, Checked::Batch(..)) => check_batch(rest, expected),
                 (_, other) => other,

@@ -245,13 +245,19 @@ impl Log {
             }
             Some(_) => None,
         };
+        let lost_start = segments.first().filter(|(first, _)| *first > state.start);
+        let fault = fault.map(|(position, what)| (checkpoint.segment, position, what));
+        let fault = fault.or_else(|| {
+            let what = String::from("missing, and the log start is in it");
+            lost_start.map(|_| (state.start, 0, what))
+        });
         self.segments = segments
             .iter()
             .map(|(base, bytes)| Segment::on_disk(*base, *bytes))
             .collect();
         self.recovery = Some(recovery);
-        if let Some((position, what)) = fault {
-            self.stop_corrupt(LogFile::Segment(checkpoint.segment), position, what);
+        if let Some((segment, position, what)) = fault {
+            self.stop_corrupt(LogFile::Segment(segment), position, what);
             return false;
         }
         true

@@ -210,7 +210,8 @@ impl Log {
         if is_due {
             let request = DiskRequest::Create {
                 file: self.file(LogFile::State),
-                written_bytes: 0,
+                // Both slots, so that a disk without a free byte can still take a promise.
+                written_bytes: super::state::STATE_FILE_BYTES as u64,
             };
             self.submit(queue, Planned::foreground(Task::CreateState, request));
         }
