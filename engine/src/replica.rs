@@ -227,6 +227,12 @@ impl Replica {
 
     fn check_appendable(&self) -> Result<(), Rejection> {
         match self.log.phase() {
+            // The leader of an epoch appends only as long as that is its own promised epoch.
+            LogPhase::Ready
+                if self.log.promised() > self.epoch || self.log.epoch() > Some(self.epoch) =>
+            {
+                Err(Rejection::NotLeader)
+            }
             LogPhase::Ready => Ok(()),
             LogPhase::Failed | LogPhase::Corrupt => Err(Rejection::StorageError),
             LogPhase::Removed => Err(Rejection::UnknownTopicOrPartition),

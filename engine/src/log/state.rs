@@ -222,7 +222,9 @@ impl DurableState {
             }
             history.push(entry);
         }
-        if checkpoint.segment > checkpoint.offset {
+        // Nothing enters the history of an epoch that was not promised.
+        let is_promised = history.last().is_none_or(|last| last.epoch <= promised);
+        if checkpoint.segment > checkpoint.offset || !is_promised {
             return None;
         }
         let state = Self {
