@@ -15,7 +15,7 @@ use core::fmt;
 
 use bytes::Bytes;
 
-use crate::identity::{LogId, Offset, PartitionId, Position};
+use crate::identity::{Offset, PartitionId, Position};
 use crate::limits::BLOCK_BYTES;
 
 /// A file of one partition's log.
@@ -255,13 +255,4 @@ pub enum DiskLevel {
     Low,
     /// No publishes either (retryable).
     Full,
-}
-
-/// Names a log on disk: partition and the id it was made with.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct LogName {
-    /// The partition.
-    pub partition: PartitionId,
-    /// The id made with the log.
-    pub log_id: LogId,
 }

@@ -71,10 +71,8 @@ pub struct Replica {
     publishes: VecDeque<WaitingPublish>,
     /// Fetches that wait for the watermark to move.
     pub fetches: BTreeSet<RequestId>,
-    /// Publishes by producers without state here.
+    /// Publishes by producers without state here, until the core counts them.
     pub unknown_producers: u64,
-    /// Repeats that were recognized.
-    pub repeats: u64,
 }
 
 /// What becomes of a publish.
@@ -132,7 +130,6 @@ impl Replica {
             publishes: VecDeque::new(),
             fetches: BTreeSet::new(),
             unknown_producers: 0,
-            repeats: 0,
         }
     }
 
@@ -359,7 +356,6 @@ impl Replica {
         waiter: Waiter,
         deadline: Monotonic,
     ) {
-        self.repeats += 1;
         self.wait(WaitingPublish {
             end: original.end_offset(),
             deadline,
@@ -404,11 +400,6 @@ impl Replica {
     /// Forgets the oldest batch in memory and says how large it was.
     pub fn forget_oldest_tail(&mut self) -> Option<usize> {
         self.tail.pop_front().map(|batch| batch.bytes.len())
-    }
-
-    /// Bytes of the batches in memory.
-    pub fn tail_len(&self) -> usize {
-        self.tail.len()
     }
 
     /// The next publish whose wait is over because the watermark has passed it.

@@ -86,6 +86,7 @@ impl CoreState {
             .ok_or(Rejection::NotLeader)?;
         let mut disk = queue(&mut self.operations, effects);
         let placed = replica.place(batches, waiter, deadline, now, &mut disk)?;
+        self.counters.unknown_producers += core::mem::take(&mut replica.unknown_producers);
         self.busy.insert(partition);
         self.touched.insert(partition);
         self.counters.publishes += 1;
