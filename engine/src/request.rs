@@ -24,6 +24,8 @@ pub enum Request {
     Fetch(Fetch),
     /// Look up an offset by time or by name.
     FindOffset(FindOffset),
+    /// Find where an epoch ends.
+    FindEpochEnd(FindEpochEnd),
     /// Log start, end, size of a partition.
     DescribePartition(PartitionId),
     /// Everything about groups that this core coordinates.
@@ -42,6 +44,8 @@ pub enum Response {
     Fetched(Vec<FetchedPartition>),
     /// To [`Request::FindOffset`].
     OffsetFound(FoundOffset),
+    /// To [`Request::FindEpochEnd`]; `None` where history does not tell.
+    EpochEnd(Option<EpochEnd>),
     /// To [`Request::DescribePartition`].
     Partition(PartitionDescription),
     /// To [`Request::Group`].
@@ -121,6 +125,9 @@ pub struct FetchPartition {
     pub bytes_max: usize,
     /// The epoch the client believes in, if it said (KIP-320).
     pub leader_epoch: Option<LeaderEpoch>,
+    /// The epoch of the last record that the asker has, if it wants to be told where its log leaves
+    /// this one (KIP-595).
+    pub last_fetched_epoch: Option<LeaderEpoch>,
 }
 
 /// One partition's part of a fetch answer.
@@ -141,6 +148,8 @@ pub struct Fetched {
     pub log_start: Offset,
     /// Whole batches, in order, by reference.
     pub batches: Vec<Bytes>,
+    /// Where what the asker has leaves this log; nothing was read then.
+    pub diverging: Option<EpochEnd>,
 }
 
 /// Why a partition was not read, and what is there.
@@ -187,6 +196,26 @@ pub struct FoundOffset {
     pub timestamp_ms: Option<u64>,
     /// The epoch of the found record.
     pub leader_epoch: Option<LeaderEpoch>,
+}
+
+/// Looks up where an epoch of one partition ends (KIP-101, KIP-320).
+#[derive(Clone, Copy, Debug)]
+pub struct FindEpochEnd {
+    /// Which.
+    pub partition: PartitionId,
+    /// The epoch.
+    pub epoch: LeaderEpoch,
+    /// The epoch the client believes in, if it said.
+    pub leader_epoch: Option<LeaderEpoch>,
+}
+
+/// An epoch and the first offset behind it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct EpochEnd {
+    /// The newest epoch that is not newer than the one asked about.
+    pub epoch: LeaderEpoch,
+    /// Where it ends.
+    pub end: Offset,
 }
 
 /// What a partition holds.

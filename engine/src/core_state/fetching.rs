@@ -4,6 +4,7 @@ use alloc::vec::Vec;
 
 use bytes::Bytes;
 
+use super::epochs::{EpochHistory, divergence};
 use super::{CoreState, ReadPurpose};
 use crate::effect::Effects;
 use crate::identity::{Offset, PartitionId};
@@ -12,7 +13,7 @@ use crate::log::{LogFault, Pieces, ReadId, Started};
 use crate::rejection::Rejection;
 use crate::replica::{Replica, queue, rejection_of};
 use crate::request::{
-    Fetch, FetchPartition, FetchRefusal, Fetched, FetchedPartition, RequestId, Response,
+    EpochEnd, Fetch, FetchPartition, FetchRefusal, Fetched, FetchedPartition, RequestId, Response,
 };
 use crate::time::Now;
 
@@ -97,8 +98,15 @@ impl CoreState {
                 watermark: None,
             }));
         };
-        if let Err(rejection) = check_range(replica, asked) {
-            return Slot::Done(Err(refusal(replica, rejection)));
+        match check_range(replica, asked) {
+            Ok(None) => {}
+            Ok(Some(diverging)) => {
+                return Slot::Done(Ok(Fetched {
+                    diverging: Some(diverging),
+                    ..fetched(replica, Pieces::new())
+                }));
+            }
+            Err(rejection) => return Slot::Done(Err(refusal(replica, rejection))),
         }
         let bytes_max = asked.bytes_max.min(allowance.left_bytes);
         let watermark = replica.watermark();
@@ -221,7 +229,7 @@ impl CoreState {
     ) {
         let enough = work.fetch.bytes_min.max(1);
         let over = work.hurried || now.monotonic >= work.fetch.wait_until;
-        if over || work.gathered_bytes() >= enough || work.is_refused() {
+        if over || work.gathered_bytes() >= enough || work.has_to_be_told() {
             return self.answer_fetch(id, work, effects);
         }
         self.fetch_ends.insert((work.fetch.wait_until, id));
@@ -395,23 +403,35 @@ impl FetchInWork {
         done.sum()
     }
 
-    fn is_refused(&self) -> bool {
-        self.slots.is_empty()
-            || self
-                .slots
-                .iter()
-                .any(|slot| matches!(slot, Slot::Done(Err(_))))
+    /// Whether a partition has an answer that no wait makes better.
+    fn has_to_be_told(&self) -> bool {
+        let is_final = |slot: &Slot| match slot {
+            Slot::Done(Ok(fetched)) => fetched.diverging.is_some(),
+            Slot::Done(Err(_)) => true,
+            Slot::Pending => false,
+        };
+        self.slots.is_empty() || self.slots.iter().any(is_final)
     }
 }
 
-fn check_range(replica: &Replica, asked: &FetchPartition) -> Result<(), Rejection> {
+/// Whether there is something to read at the offset; else, where the asker's log leaves this one.
+fn check_range(replica: &Replica, asked: &FetchPartition) -> Result<Option<EpochEnd>, Rejection> {
     replica.check_epoch(asked.leader_epoch)?;
     replica.check_readable()?;
-    // Between watermark and log end is "not yet", never "out of range".
-    if asked.offset < replica.log.start() || asked.offset > replica.log.end() {
+    if asked.offset < replica.log.start() {
         return Err(Rejection::OffsetOutOfRange);
     }
-    Ok(())
+    if let Some(last) = asked.last_fetched_epoch {
+        let end = EpochHistory::of(replica, last).end_of(last);
+        if let Some(diverging) = divergence(end, last, asked.offset)? {
+            return Ok(Some(diverging));
+        }
+    }
+    // Between watermark and log end is "not yet", never "out of range".
+    if asked.offset > replica.log.end() {
+        return Err(Rejection::OffsetOutOfRange);
+    }
+    Ok(None)
 }
 
 fn refusal(replica: &Replica, rejection: Rejection) -> FetchRefusal {
@@ -429,5 +449,6 @@ fn fetched(replica: &Replica, batches: Pieces) -> Fetched {
         watermark: replica.watermark(),
         log_start: replica.log.start(),
         batches,
+        diverging: None,
     }
 }

@@ -20,6 +20,7 @@
 
 mod coordinating;
 mod counters;
+mod epochs;
 mod fetching;
 mod lifecycle;
 mod lookups;
@@ -199,6 +200,7 @@ impl CoreState {
             Request::Publish(publish) => self.on_publish(id, publish, now, effects),
             Request::Fetch(fetch) => self.on_fetch(id, fetch, now, effects),
             Request::FindOffset(find) => self.on_find_offset(id, find, effects),
+            Request::FindEpochEnd(find) => self.on_find_epoch_end(id, find, effects),
             Request::DescribePartition(partition) => self.on_describe(id, partition, effects),
             Request::Group(request) => self.on_group(id, request, now, effects),
         }

@@ -4,10 +4,10 @@ use bytes::Bytes;
 use corelog_engine::identity::{LeaderEpoch, Offset};
 use corelog_engine::limits::{FETCH_BYTES_MAX, FETCH_WAIT_MS_MAX};
 use corelog_engine::rejection::Rejection;
-use corelog_engine::request::Fetched;
+use corelog_engine::request::{EpochEnd, Fetched};
 use corelog_wire::{
-    ErrorCode, FetchPartitionData, FetchRequest, FetchResponse, FetchableTopicResponse,
-    LeaderIdAndEpoch, NodeEndpoint, Records,
+    EpochAndEndOffset, ErrorCode, FetchPartitionData, FetchRequest, FetchResponse,
+    FetchableTopicResponse, LeaderIdAndEpoch, NodeEndpoint, Records,
 };
 
 use super::{Node, TopicKey, error_code};
@@ -33,6 +33,8 @@ pub struct WantedPartition {
     pub bytes_max: usize,
     /// The epoch the client believes in.
     pub leader_epoch: Option<LeaderEpoch>,
+    /// The epoch of the last record that it has, if it wants to hear where its log leaves ours.
+    pub last_fetched_epoch: Option<LeaderEpoch>,
 }
 
 /// What holds for a fetch as a whole.
@@ -80,6 +82,7 @@ pub fn wanted_partitions(request: &FetchRequest, version: i16) -> Vec<WantedPart
             offset: Offset::from_wire(partition.fetch_offset),
             bytes_max: usize::try_from(partition.partition_max_bytes).unwrap_or(0),
             leader_epoch: LeaderEpoch::from_wire(partition.current_leader_epoch),
+            last_fetched_epoch: LeaderEpoch::from_wire(partition.last_fetched_epoch),
         }));
     }
     wanted
@@ -102,9 +105,17 @@ pub fn partition_data(
         high_watermark: watermark,
         last_stable_offset: watermark,
         log_start_offset: fetched.log_start.to_wire(),
+        diverging_epoch: fetched.diverging.map(diverging_epoch).unwrap_or_default(),
         aborted_transactions: terms.is_read_committed.then(Vec::new),
         records: records(fetched.batches),
         ..FetchPartitionData::default()
+    }
+}
+
+fn diverging_epoch(diverging: EpochEnd) -> EpochAndEndOffset {
+    EpochAndEndOffset {
+        epoch: diverging.epoch.to_wire(),
+        end_offset: diverging.end.to_wire(),
     }
 }
 

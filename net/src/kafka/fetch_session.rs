@@ -7,7 +7,7 @@
 
 use std::collections::BTreeMap;
 
-use corelog_wire::{ErrorCode, FetchPartitionData, FetchRequest};
+use corelog_wire::{EpochAndEndOffset, ErrorCode, FetchPartitionData, FetchRequest};
 
 use super::TopicKey;
 use super::fetch::{TOPIC_IDS_FROM, WantedPartition, wanted_partitions};
@@ -151,7 +151,9 @@ impl FetchSession {
         let Some(partition) = self.partitions.get_mut(&key) else {
             return true;
         };
-        let is_refused = !data.error_code.is_none();
+        // A reader that diverges hears it until it has gone back, as one that is refused.
+        let is_refused =
+            !data.error_code.is_none() || data.diverging_epoch != EpochAndEndOffset::default();
         let tells = (data.high_watermark, data.log_start_offset);
         let is_news = is_refused || !data.records.is_empty() || partition.told != Some(tells);
         partition.told = (!is_refused).then_some(tells);

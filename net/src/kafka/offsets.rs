@@ -1,11 +1,13 @@
-//! ListOffsets and InitProducerId.
+//! ListOffsets, OffsetForLeaderEpoch and InitProducerId.
 
-use corelog_engine::identity::{LeaderEpoch, Offset, Producer, ProducerEpoch, ProducerId};
+use corelog_engine::identity::{
+    LeaderEpoch, Offset, PartitionId, Producer, ProducerEpoch, ProducerId,
+};
 use corelog_engine::rejection::Rejection;
-use corelog_engine::request::{FoundOffset, OffsetQuery};
+use corelog_engine::request::{EpochEnd, FindEpochEnd, FoundOffset, OffsetQuery};
 use corelog_wire::{
-    InitProducerIdRequest, InitProducerIdResponse, ListOffsetsPartition,
-    ListOffsetsPartitionResponse,
+    InitProducerIdRequest, InitProducerIdResponse, LeaderEpochEndOffset, ListOffsetsPartition,
+    ListOffsetsPartitionResponse, OffsetForLeaderPartition,
 };
 
 use super::error_code;
@@ -68,6 +70,41 @@ pub fn found(
             if found.offset.is_some() {
                 response.leader_epoch = found.leader_epoch.map_or(-1, LeaderEpoch::to_wire);
             }
+        }
+    }
+    response
+}
+
+/// What one partition of an OffsetForLeaderEpoch asks the engine.
+///
+/// # Errors
+/// [`Rejection::InvalidRequest`] for an epoch below zero, which no record has.
+pub fn epoch_wish(
+    id: PartitionId,
+    partition: &OffsetForLeaderPartition,
+) -> Result<FindEpochEnd, Rejection> {
+    Ok(FindEpochEnd {
+        partition: id,
+        epoch: LeaderEpoch::from_wire(partition.leader_epoch).ok_or(Rejection::InvalidRequest)?,
+        leader_epoch: LeaderEpoch::from_wire(partition.current_leader_epoch),
+    })
+}
+
+/// The answer for one partition; -1 and -1 without an error where the end is not known.
+pub fn epoch_end(
+    partition: i32,
+    outcome: Result<Option<EpochEnd>, Rejection>,
+) -> LeaderEpochEndOffset {
+    let mut response = LeaderEpochEndOffset {
+        partition,
+        ..LeaderEpochEndOffset::default()
+    };
+    match outcome {
+        Err(rejection) => response.error_code = error_code(rejection),
+        Ok(None) => {}
+        Ok(Some(found)) => {
+            response.leader_epoch = found.epoch.to_wire();
+            response.end_offset = found.end.to_wire();
         }
     }
     response

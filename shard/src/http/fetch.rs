@@ -232,6 +232,7 @@ async fn read_cores(
                 offset,
                 bytes_max: request.bytes_max,
                 leader_epoch: None,
+                last_fetched_epoch: None,
             };
             cores.entry(core).or_default().push((index, part));
         }

@@ -94,6 +94,7 @@ async fn ages(
                 offset: unread.get(&partition).copied().unwrap_or(Offset::ZERO),
                 bytes_max: 1,
                 leader_epoch: None,
+                last_fetched_epoch: None,
             }],
             bytes_min: 1,
             bytes_max: 1,

@@ -29,13 +29,13 @@ pub(super) const fn is_served(api: ApiKey) -> bool {
         | ApiKey::CreateTopics
         | ApiKey::DeleteTopics
         | ApiKey::InitProducerId
+        | ApiKey::OffsetForLeaderEpoch
         | ApiKey::DescribeConfigs
         | ApiKey::DeleteGroups
         | ApiKey::DescribeCluster => true,
         ApiKey::SaslHandshake
         | ApiKey::SaslAuthenticate
         | ApiKey::DeleteRecords
-        | ApiKey::OffsetForLeaderEpoch
         | ApiKey::CreatePartitions => false,
     }
 }
@@ -75,12 +75,12 @@ pub(super) async fn begin(
         ApiKey::CreateTopics => topics::create(call, decode(body, version)?),
         ApiKey::DeleteTopics => topics::delete(call, decode(body, version)?),
         ApiKey::InitProducerId => offsets::init_producer_id(call, decode(body, version)?),
+        ApiKey::OffsetForLeaderEpoch => offsets::epoch_ends(call, decode(body, version)?),
         ApiKey::DescribeConfigs => configs::describe(call, decode(body, version)?),
         ApiKey::DescribeCluster => cluster::describe_cluster(call, decode(body, version)?),
         ApiKey::SaslHandshake
         | ApiKey::SaslAuthenticate
         | ApiKey::DeleteRecords
-        | ApiKey::OffsetForLeaderEpoch
         | ApiKey::CreatePartitions => return Err(End::NotServed(api.name())),
     })
 }

@@ -145,6 +145,7 @@ fn ask(call: &Call, slots: &[Slot], terms: &FetchTerms, turn: usize) -> Vec<Part
             offset,
             bytes_max: slot.wanted.bytes_max,
             leader_epoch: slot.wanted.leader_epoch,
+            last_fetched_epoch: slot.wanted.last_fetched_epoch,
         });
     }
     let cores = by_core.len().max(1);

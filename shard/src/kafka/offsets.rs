@@ -1,13 +1,17 @@
-//! ListOffsets and InitProducerId.
+//! ListOffsets, OffsetForLeaderEpoch and InitProducerId.
 
 use corelog_engine::admission::Action;
 use corelog_engine::rejection::Rejection;
 use corelog_engine::request::{FindOffset, Request, Response};
-use corelog_net::kafka::offsets::{OffsetWish, believed_epoch, found, granted, previous_producer};
+use corelog_net::kafka::offsets::{
+    OffsetWish, believed_epoch, epoch_end, epoch_wish, found, granted, previous_producer,
+};
 use corelog_net::kafka::{TopicKey, partition_of};
 use corelog_wire::{
-    InitProducerIdRequest, ListOffsetsPartition, ListOffsetsPartitionResponse, ListOffsetsRequest,
-    ListOffsetsResponse, ListOffsetsTopicResponse, WireString,
+    InitProducerIdRequest, LeaderEpochEndOffset, ListOffsetsPartition,
+    ListOffsetsPartitionResponse, ListOffsetsRequest, ListOffsetsResponse,
+    ListOffsetsTopicResponse, OffsetForLeaderEpochRequest, OffsetForLeaderEpochResponse,
+    OffsetForLeaderPartition, OffsetForLeaderTopicResult, WireString,
 };
 
 use super::call::{Call, Pending, expect};
@@ -79,6 +83,64 @@ fn ask(
             )
         }
     })
+}
+
+enum EpochLookup {
+    Known(LeaderEpochEndOffset),
+    Asked(i32, Asked),
+}
+
+/// OffsetForLeaderEpoch: every partition's owner is asked at once.
+pub(super) fn epoch_ends(call: Call, request: OffsetForLeaderEpochRequest) -> Pending {
+    let mut topics: Vec<(WireString, Vec<EpochLookup>)> = Vec::with_capacity(request.topics.len());
+    for topic in request.topics {
+        let lookups = topic.partitions.iter().map(|partition| {
+            ask_epoch(&call, &topic.topic, partition).unwrap_or_else(|rejection| {
+                EpochLookup::Known(epoch_end(partition.partition, Err(rejection)))
+            })
+        });
+        let lookups = lookups.collect();
+        topics.push((topic.topic.detached(), lookups));
+    }
+    Pending::later(async move {
+        let mut response = OffsetForLeaderEpochResponse::default();
+        for (topic, lookups) in topics {
+            let mut partitions = Vec::with_capacity(lookups.len());
+            for lookup in lookups {
+                partitions.push(match lookup {
+                    EpochLookup::Known(response) => response,
+                    EpochLookup::Asked(index, asked) => {
+                        let answer = expect(asked.await, |response| match response {
+                            Response::EpochEnd(end) => Some(end),
+                            _ => None,
+                        });
+                        epoch_end(index, answer)
+                    }
+                });
+            }
+            response
+                .topics
+                .push(OffsetForLeaderTopicResult { topic, partitions });
+        }
+        call.answer(&response)
+    })
+}
+
+fn ask_epoch(
+    call: &Call,
+    name: &WireString,
+    partition: &OffsetForLeaderPartition,
+) -> Result<EpochLookup, Rejection> {
+    call.authorize(Action::ReadTopic(name))?;
+    let id = call.shard.image(|image| {
+        let topic = TopicKey::Name(name.clone()).find(image, call.tenant())?;
+        partition_of(topic, partition.partition)
+    })?;
+    let find = epoch_wish(id, partition)?;
+    Ok(EpochLookup::Asked(
+        partition.partition,
+        call.shard.ask(id, Request::FindEpochEnd(find)),
+    ))
 }
 
 /// InitProducerId: an identity for an idempotent producer, or the next epoch of one.

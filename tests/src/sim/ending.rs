@@ -219,6 +219,7 @@ impl World {
                 offset: Offset(next),
                 bytes_max: 256 << 10,
                 leader_epoch: None,
+                last_fetched_epoch: None,
             };
             let fetch = Fetch {
                 partitions: vec![asked],

@@ -84,6 +84,7 @@ impl World {
                 offset: Offset(*position),
                 bytes_max: self.chance.pick(&[1, 3_000, 20_000, 300_000]),
                 leader_epoch: None,
+                last_fetched_epoch: None,
             });
         }
         let wait_ms = self.chance.pick(&[0, 0, 100, 2_000]);

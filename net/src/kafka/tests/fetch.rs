@@ -1,14 +1,14 @@
 use bytes::Bytes;
 use corelog_batch::Codec;
-use corelog_engine::identity::Offset;
+use corelog_engine::identity::{LeaderEpoch, Offset};
 use corelog_engine::limits::{FETCH_BYTES_MAX, FETCH_WAIT_MS_MAX};
 use corelog_engine::rejection::Rejection;
-use corelog_engine::request::Fetched;
+use corelog_engine::request::{EpochEnd, Fetched};
 use corelog_wire::{ErrorCode, FetchPartition, FetchRequest, FetchTopic, ForgottenTopic};
 
 use super::{batch, text};
 use crate::kafka::TopicKey;
-use crate::kafka::fetch::{FetchAnswer, FetchTerms, partition_data, refused};
+use crate::kafka::fetch::{FetchAnswer, FetchTerms, partition_data, refused, wanted_partitions};
 use crate::kafka::fetch_session::{FetchSession, SessionUse};
 
 fn request(partitions: &[(&str, i32, i64)]) -> FetchRequest {
@@ -39,6 +39,7 @@ fn fetched(watermark: u64, batches: Vec<Bytes>) -> Fetched {
         watermark: Offset(watermark),
         log_start: Offset(1),
         batches,
+        diverging: None,
     }
 }
 
@@ -107,6 +108,44 @@ fn without_transactions_the_stable_offset_is_the_watermark() {
     assert_eq!(
         (data.aborted_transactions, data.preferred_read_replica),
         (Some(Vec::new()), -1)
+    );
+}
+
+#[test]
+fn a_diverging_reader_hears_where_its_log_leaves_ours_every_time() {
+    let diverging = Fetched {
+        diverging: Some(EpochEnd {
+            epoch: LeaderEpoch(4),
+            end: Offset(6),
+        }),
+        ..fetched(9, Vec::new())
+    };
+    let data = partition_data(0, diverging, &terms(), 12);
+    assert_eq!((data.error_code, data.high_watermark), (ErrorCode::NONE, 9));
+    assert_eq!(
+        (data.diverging_epoch.epoch, data.diverging_epoch.end_offset),
+        (4, 6)
+    );
+    let mut session = FetchSession::open(&request(&[("t", 0, 0)]), 12);
+    let topic = TopicKey::Name(text("t"));
+    assert!(session.has_news(&topic, &data));
+    assert!(session.has_news(&topic, &data));
+}
+
+#[test]
+fn epochs_below_zero_are_not_said() {
+    let mut fetch = request(&[("t", 0, 0)]);
+    let wanted = wanted_partitions(&fetch, 12);
+    assert_eq!(
+        (wanted[0].leader_epoch, wanted[0].last_fetched_epoch),
+        (None, None)
+    );
+    fetch.topics[0].partitions[0].current_leader_epoch = 5;
+    fetch.topics[0].partitions[0].last_fetched_epoch = 4;
+    let wanted = wanted_partitions(&fetch, 12);
+    assert_eq!(
+        (wanted[0].leader_epoch, wanted[0].last_fetched_epoch),
+        (Some(LeaderEpoch(5)), Some(LeaderEpoch(4)))
     );
 }
 

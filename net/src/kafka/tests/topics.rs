@@ -1,16 +1,16 @@
 use corelog_engine::identity::{LeaderEpoch, Offset, Producer, ProducerEpoch, ProducerId};
 use corelog_engine::metadata::DEFAULT_TENANT;
 use corelog_engine::rejection::Rejection;
-use corelog_engine::request::{FoundOffset, OffsetQuery};
+use corelog_engine::request::{EpochEnd, FoundOffset, OffsetQuery};
 use corelog_wire::{
     CreatableTopic, DescribeConfigsResource, ErrorCode, InitProducerIdRequest,
-    ListOffsetsPartition, Uuid,
+    ListOffsetsPartition, OffsetForLeaderPartition, Uuid,
 };
 
 use super::{Cluster, text};
 use crate::kafka::cluster::{metadata_brokers, metadata_topic};
 use crate::kafka::configs::{ConfigDetail, RESOURCE_TOPIC, topic_configs};
-use crate::kafka::offsets::{OffsetWish, found, previous_producer};
+use crate::kafka::offsets::{OffsetWish, epoch_end, epoch_wish, found, previous_producer};
 use crate::kafka::topics::{created, repeated_names, topic_request};
 use crate::kafka::{TopicKey, partition_of};
 
@@ -185,6 +185,48 @@ fn no_such_offset_is_minus_one_without_error() {
         (answer.offset, answer.timestamp, answer.leader_epoch),
         (9, 8, 3)
     );
+}
+
+#[test]
+fn an_end_that_is_not_known_is_minus_one_without_error() {
+    let end = |outcome| {
+        let answer = epoch_end(4, outcome);
+        assert_eq!(answer.partition, 4);
+        (answer.leader_epoch, answer.end_offset, answer.error_code)
+    };
+    assert_eq!(end(Ok(None)), (-1, -1, ErrorCode::NONE));
+    let known = EpochEnd {
+        epoch: LeaderEpoch(3),
+        end: Offset(9),
+    };
+    assert_eq!(end(Ok(Some(known))), (3, 9, ErrorCode::NONE));
+    assert_eq!(
+        end(Err(Rejection::FencedLeaderEpoch)),
+        (-1, -1, ErrorCode::FENCED_LEADER_EPOCH)
+    );
+    assert_eq!(
+        end(Err(Rejection::UnknownLeaderEpoch)).2,
+        ErrorCode::UNKNOWN_LEADER_EPOCH
+    );
+}
+
+#[test]
+fn an_epoch_below_zero_is_not_asked_for() {
+    let mut cluster = Cluster::new();
+    cluster.create("t", 1);
+    let topic = cluster.image.topic_named(DEFAULT_TENANT, "t").unwrap();
+    let id = partition_of(topic, 0).unwrap();
+    let mut partition = OffsetForLeaderPartition {
+        leader_epoch: -1,
+        ..OffsetForLeaderPartition::default()
+    };
+    assert_eq!(
+        epoch_wish(id, &partition).err(),
+        Some(Rejection::InvalidRequest)
+    );
+    partition.leader_epoch = 2;
+    let wish = epoch_wish(id, &partition).unwrap();
+    assert_eq!((wish.epoch, wish.leader_epoch), (LeaderEpoch(2), None));
 }
 
 #[test]
