@@ -67,6 +67,8 @@ pub enum Effect {
 pub enum Report {
     /// A partition's log is stopped.
     LogStopped(PartitionId, alloc::string::String),
+    /// A partition's producer snapshot was lost, as is said, and its table made from the log.
+    ProducersRebuilt(PartitionId, alloc::string::String),
     /// Recovery of a partition is done.
     Recovered {
         /// Which.

@@ -7,9 +7,12 @@
 //! 2. Remembered batches of one producer are in one producer epoch, in order of sequence and of
 //!    offset.
 //! 3. Forgetting goes by append time carried in the log, so that every replica forgets alike.
+//! 4. A batch found in the log was rightly appended: whoever appended it had forgotten whatever a table
+//!    made from the log alone would hold against it.
 
 use alloc::collections::{BTreeMap, VecDeque};
 use alloc::vec::Vec;
+use core::fmt;
 
 use bytes::Bytes;
 use corelog_batch::BatchHeader;
@@ -84,6 +87,18 @@ pub enum SnapshotError {
     NewerVersion(u16),
     /// Its bytes are not a snapshot.
     Malformed(&'static str),
+}
+
+impl fmt::Display for SnapshotError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::NewerVersion(version) => write!(
+                f,
+                "producer table of version {version}, and this build knows up to {SNAPSHOT_VERSION}"
+            ),
+            Self::Malformed(what) => write!(f, "no producer table: {what}"),
+        }
+    }
 }
 
 /// The producer named by a batch, or `None` for an ordinary at-least-once publish.
@@ -195,6 +210,23 @@ impl ProducerTable {
         state.appended_ms = appended_ms;
     }
 
+    /// As [`ProducerTable::record`], for a batch that recovery found in the log (invariant 4).
+    pub fn replay(
+        &mut self,
+        header: &BatchHeader,
+        first_offset: Offset,
+        leader_epoch: LeaderEpoch,
+        appended_ms: u64,
+    ) {
+        if let Some(producer) = producer_of(header)
+            && let Some(state) = self.producers.get(&producer.id)
+            && state.epoch > producer.epoch
+        {
+            self.producers.remove(&producer.id);
+        }
+        self.record(header, first_offset, leader_epoch, appended_ms);
+    }
+
     fn make_room(&mut self) {
         if self.producers.len() < PRODUCERS_PER_PARTITION_MAX {
             return;
@@ -202,7 +234,12 @@ impl ProducerTable {
         let idlest = self
             .producers
             .iter()
-            .min_by_key(|(_, state)| state.appended_ms)
+            .min_by_key(|(_, state)| {
+                // What is read from the log after a start was appended at one time, as far as
+                // anybody knows; there the offset tells.
+                let newest = state.batches.back().map(|batch| batch.first_offset);
+                (state.appended_ms, newest)
+            })
             .map(|(id, _)| *id);
         if let Some(id) = idlest {
             self.producers.remove(&id);
@@ -234,7 +271,7 @@ impl ProducerTable {
                     known.batches.drain(..surplus);
                     known.appended_ms = known.appended_ms.max(newer.appended_ms);
                 }
-                Some(known) if known.epoch > newer.epoch => {}
+                // Also of an older epoch (invariant 4).
                 _ => {
                     if !self.producers.contains_key(&id) {
                         self.make_room();
@@ -458,6 +495,39 @@ mod tests {
         for end in 0..bytes.len() {
             assert!(ProducerTable::restore(&bytes[..end]).is_err());
         }
+    }
+
+    #[test]
+    fn what_the_log_holds_is_never_held_against_it() {
+        // Forgotten at epoch 3, then back with epoch 1: the log has both.
+        let mut table = ProducerTable::default();
+        put(&mut table, &batch(7, 3, 0, 1), 0);
+        table.replay(&batch(7, 1, 5, 1), Offset(1), LeaderEpoch(1), 1);
+        assert_eq!(table.check(&batch(7, 1, 6, 1)), Verdict::Next);
+        let mut snapshot = ProducerTable::default();
+        put(&mut snapshot, &batch(7, 3, 0, 1), 0);
+        let mut later = ProducerTable::default();
+        put(&mut later, &batch(7, 1, 5, 1), 1);
+        snapshot.absorb(later);
+        assert_eq!(snapshot.check(&batch(7, 1, 6, 1)), Verdict::Next);
+    }
+
+    #[test]
+    fn of_producers_read_from_the_log_the_one_with_the_oldest_batch_makes_room() {
+        let mut table = ProducerTable::default();
+        for id in 0..PRODUCERS_PER_PARTITION_MAX as i64 {
+            let at = Offset((id as u64 + 10) % PRODUCERS_PER_PARTITION_MAX as u64);
+            table.replay(&batch(id, 0, 0, 1), at, LeaderEpoch(1), 5);
+        }
+        let oldest = PRODUCERS_PER_PARTITION_MAX as i64 - 10;
+        table.replay(
+            &batch(-2 + 1_000_000, 0, 0, 1),
+            Offset(1 << 30),
+            LeaderEpoch(1),
+            5,
+        );
+        assert_eq!(table.check(&batch(oldest, 0, 1, 1)), Verdict::Unknown);
+        assert_eq!(table.check(&batch(0, 0, 1, 1)), Verdict::Next);
     }
 
     #[test]

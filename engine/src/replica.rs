@@ -20,7 +20,7 @@ use crate::log::{
     DiskQueue, Log, LogFault, LogPhase, LogSettings, OperationIds, Pieces, Recovered,
 };
 use crate::metadata::{TimestampType, TopicSettings};
-use crate::producer::{ProducerTable, RememberedBatch, Verdict};
+use crate::producer::{ProducerTable, RememberedBatch, SnapshotError, Verdict};
 use crate::publish::VerifiedBatches;
 use crate::rejection::Rejection;
 use crate::request::{Durability, PartitionDescription, Published, RequestId};
@@ -182,13 +182,21 @@ impl Replica {
     /// Returns whether the metadata must still hear that the log has begun.
     ///
     /// # Errors
-    /// What is wrong with the snapshot; the replica must not serve then.
-    pub fn recovered(&mut self, recovered: &Recovered) -> Result<bool, &'static str> {
+    /// If the snapshot, whose checksum holds, is none that this build reads. The log is stopped then:
+    /// it says why, and refuses whoever asks.
+    pub fn recovered(&mut self, recovered: &Recovered) -> Result<bool, SnapshotError> {
         let snapshot = recovered.producers_snapshot.clone().unwrap_or_default();
-        let mut table = if snapshot.is_empty() {
-            ProducerTable::default()
+        let restored = if snapshot.is_empty() {
+            Ok(ProducerTable::default())
         } else {
-            ProducerTable::restore(&snapshot).map_err(|_| "the producer snapshot cannot be read")?
+            ProducerTable::restore(&snapshot)
+        };
+        let mut table = match restored {
+            Ok(table) => table,
+            Err(error) => {
+                self.log.condemn_snapshot(recovered.snapshot_offset, &error);
+                return Err(error);
+            }
         };
         table.absorb(core::mem::take(&mut self.scanned));
         table.cut(recovered.end);

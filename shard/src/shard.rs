@@ -502,6 +502,9 @@ fn tell(report: &Report) {
         Report::LogStopped(partition, what) => {
             tracing::error!(%partition, what, "a partition's log is stopped: it takes no publishes until the cause is mended and the broker restarted");
         }
+        Report::ProducersRebuilt(partition, what) => {
+            tracing::warn!(%partition, what, "a producer snapshot was lost; the producer table was made from the log");
+        }
         Report::Recovered {
             partition,
             scanned_bytes,

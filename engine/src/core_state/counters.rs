@@ -27,6 +27,8 @@ pub struct Counters {
     pub timed_out: u64,
     /// Logs stopped by a fault.
     pub logs_stopped: u64,
+    /// Producer tables made from the log because their snapshot was lost.
+    pub producer_tables_rebuilt: u64,
     /// Completions that nobody waited for.
     pub stray_completions: u64,
     /// Bytes of the tail cache that are taken from the budget.
@@ -49,6 +51,7 @@ impl Default for Counters {
             unknown_producers: 0,
             timed_out: 0,
             logs_stopped: 0,
+            producer_tables_rebuilt: 0,
             stray_completions: 0,
             tail_reserved_bytes: 0,
             rejections: [0; Rejection::ALL.len()],

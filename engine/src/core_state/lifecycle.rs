@@ -126,6 +126,13 @@ impl CoreState {
         };
         match replica.recovered(recovered) {
             Ok(begins) => {
+                if let Some(fault) = &recovered.snapshot_lost {
+                    self.counters.producer_tables_rebuilt += 1;
+                    effects.push(Effect::Report(Report::ProducersRebuilt(
+                        partition,
+                        fault.to_string(),
+                    )));
+                }
                 let log_id = replica.log.log_id();
                 effects.push(Effect::Report(Report::Recovered {
                     partition,
@@ -140,13 +147,9 @@ impl CoreState {
                 }
                 self.on_open(partition, now, effects);
             }
-            Err(what) => {
-                self.counters.logs_stopped += 1;
-                effects.push(Effect::Report(Report::LogStopped(
-                    partition,
-                    what.to_string(),
-                )));
-                self.replicas.remove(&partition);
+            // The log has stopped and tells it next. The replica stays, to refuse and to be deleted.
+            Err(_) => {
+                self.touched.insert(partition);
             }
         }
         self.open_next(now, effects);

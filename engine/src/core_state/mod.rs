@@ -25,6 +25,8 @@ mod fetching;
 mod lifecycle;
 mod lookups;
 mod publishing;
+#[cfg(test)]
+mod tests;
 
 use alloc::collections::{BTreeMap, BTreeSet, VecDeque};
 use alloc::vec::Vec;
@@ -235,7 +237,7 @@ impl CoreState {
             if let Some(first) = crate::identity::Offset::from_wire(header.base_offset) {
                 let batch_epoch =
                     crate::identity::LeaderEpoch::from_wire(header.leader_epoch).unwrap_or(epoch);
-                scanned.record(header, first, batch_epoch, last_append_ms);
+                scanned.replay(header, first, batch_epoch, last_append_ms);
             }
         };
         let mut queue = queue(&mut self.operations, effects);

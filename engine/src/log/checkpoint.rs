@@ -41,7 +41,8 @@ impl Log {
         self.phase == LogPhase::Ready
             && self.pending_checkpoint.is_none()
             && (self.bytes_since_checkpoint >= self.settings.checkpoint_bytes
-                || self.has_closed_since_checkpoint)
+                || self.has_closed_since_checkpoint
+                || self.is_snapshot_lost)
     }
 
     /// Checkpoints at the present [`Log::end`]: `producers_snapshot` is the producer table as it stands
@@ -49,6 +50,9 @@ impl Log {
     /// `Checkpointed` follows. Does nothing while another one is under way, or without any append.
     pub fn checkpoint(&mut self, producers_snapshot: Bytes, queue: &mut DiskQueue<'_>) {
         if self.phase == LogPhase::Ready && self.pending_checkpoint.is_none() {
+            if self.is_snapshot_lost {
+                self.keeper.begin_changes();
+            }
             self.plan_checkpoint(producers_snapshot, false);
             self.advance(queue);
         }
@@ -68,6 +72,9 @@ impl Log {
             LogPhase::Ready | LogPhase::Cutting => {
                 self.phase = LogPhase::Stopping;
                 self.pending_checkpoint = None;
+                if self.is_snapshot_lost {
+                    self.keeper.begin_changes();
+                }
                 if !self.keeper.state().clean {
                     self.plan_checkpoint(producers_snapshot, true);
                 }
@@ -143,7 +150,12 @@ impl Log {
                 && self.closing.is_none()
                 && !self.is_removing_files);
         // Files of an earlier one that this one has replaced must not be taken for its own.
-        let has_files = self.has_task(|task| *task == Task::CheckpointFile);
+        let snapshot = LogFile::Producers(checkpoint.offset);
+        let has_files = self.has_task(|task| match task {
+            Task::CheckpointFile => true,
+            Task::Remove { files } => files.contains(&snapshot),
+            _ => false,
+        });
         self.keeper.allows_changes()
             && !has_files
             && is_durable
@@ -184,9 +196,12 @@ impl Log {
             files += 1;
         };
         let is_new = checkpoint.offset != self.keeper.state().checkpoint.offset;
-        if checkpoint.producers && is_new {
+        if checkpoint.producers && (is_new || self.is_snapshot_lost) {
             let content = encode_producers(checkpoint.offset, &snapshot);
-            replace(self, LogFile::Producers(checkpoint.offset), content);
+            let file = LogFile::Producers(checkpoint.offset);
+            // An earlier one of this offset, refused for want of room, was still to be removed.
+            self.dead_files.retain(|dead| *dead != file);
+            replace(self, file, content);
         }
         if self.wants_index_file(&checkpoint) {
             let encoded = self
@@ -225,8 +240,10 @@ impl Log {
     /// There was no room for one of the files: the old checkpoint stays. A stop goes on without the
     /// clean mark.
     pub(super) fn on_checkpoint_refused(&mut self) {
+        // That of the old checkpoint's own offset is the old one's.
         if let Some(pending) = self.pending_checkpoint.take()
             && pending.checkpoint.producers
+            && pending.checkpoint.offset != self.keeper.state().checkpoint.offset
         {
             self.dead_files
                 .push(LogFile::Producers(pending.checkpoint.offset));
@@ -240,8 +257,8 @@ impl Log {
         };
         let old = self.keeper.state().checkpoint;
         let new = Checkpoint {
-            // The snapshot of an offset is written once.
-            producers: if old.offset == pending.checkpoint.offset {
+            // The snapshot of an offset is written once, unless it is lost.
+            producers: if old.offset == pending.checkpoint.offset && !self.is_snapshot_lost {
                 old.producers
             } else {
                 pending.checkpoint.producers
@@ -261,6 +278,7 @@ impl Log {
 
     fn finish_checkpoint(&mut self) {
         if let Some(pending) = self.pending_checkpoint.take() {
+            self.is_snapshot_lost = false;
             self.dead_files
                 .extend(pending.older_producers.map(LogFile::Producers));
             self.outbox

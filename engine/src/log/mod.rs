@@ -36,6 +36,7 @@ mod keeper;
 mod operations;
 mod progress;
 mod read;
+mod rebuild;
 mod recovery;
 mod retention;
 mod seal;
@@ -46,7 +47,7 @@ mod step;
 mod tail;
 mod task;
 #[cfg(test)]
-mod tests;
+pub(crate) mod tests;
 
 pub use operations::{DiskQueue, OperationIds};
 pub use progress::{
@@ -100,6 +101,8 @@ pub struct Log {
     last_append_ms: u64,
     bytes_since_checkpoint: u64,
     has_closed_since_checkpoint: bool,
+    /// The checkpoint's producer snapshot is damaged or gone: the next checkpoint writes it anew.
+    is_snapshot_lost: bool,
     closing: Option<Closing>,
     pending_checkpoint: Option<PendingCheckpoint>,
     /// A background step found no room; [`Log::tick`] tries again.
@@ -150,6 +153,7 @@ impl Log {
             last_append_ms: 0,
             bytes_since_checkpoint: 0,
             has_closed_since_checkpoint: false,
+            is_snapshot_lost: false,
             closing: None,
             pending_checkpoint: None,
             waits_for_room: false,

@@ -71,6 +71,9 @@ pub struct Recovered {
     pub producers_snapshot: Option<Bytes>,
     /// See `producers_snapshot`.
     pub snapshot_offset: Offset,
+    /// The snapshot was lost, and how: there is none, and `snapshot_offset` is where the oldest
+    /// retained segment begins.
+    pub snapshot_lost: Option<Corruption>,
     /// Bytes read above the checkpoint.
     pub scanned_bytes: u64,
     /// Bytes of a torn or stale tail that were cut.

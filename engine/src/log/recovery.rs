@@ -2,7 +2,8 @@
 //!
 //! Order: files of the folder; state file; producer snapshot; batches above the checkpoint, segment by
 //! segment; then repair: the stale tail is cut off, and what was found is made durable anew before it
-//! counts. A clean log is not scanned.
+//! counts. A clean log is not scanned. Where the producer snapshot is lost, `rebuild` reads what lies
+//! below the checkpoint too.
 
 use alloc::format;
 use alloc::string::String;
@@ -17,7 +18,8 @@ use super::index::SparseIndex;
 use super::keeper::StateKeeper;
 use super::operations::DiskQueue;
 use super::progress::{LogPhase, LogProgress, Recovered};
-use super::seal::{PRODUCERS_FILE_BYTES_MAX, decode_producers};
+use super::rebuild::Rebuild;
+use super::seal::PRODUCERS_FILE_BYTES_MAX;
 use super::segment::{Index, Segment};
 use super::state::{STATE_FILE_BYTES, Slots, read_slots};
 use super::tail::{Tail, add_batch_crc};
@@ -33,6 +35,8 @@ pub(super) struct Recovery {
     begun: bool,
     files: Vec<(LogFile, u64)>,
     snapshot: Option<Bytes>,
+    /// The producer snapshot is lost, and what it said is read from the log.
+    pub(super) rebuild: Option<Rebuild>,
     /// The segment being scanned, and where in it.
     segment: Offset,
     position: u64,
@@ -54,6 +58,7 @@ impl Recovery {
             begun,
             files: Vec::new(),
             snapshot: None,
+            rebuild: None,
             segment: Offset::ZERO,
             position: 0,
             expected: Offset::ZERO,
@@ -67,7 +72,7 @@ impl Recovery {
         }
     }
 
-    fn size_of(&self, file: LogFile) -> Option<u64> {
+    pub(super) fn size_of(&self, file: LogFile) -> Option<u64> {
         self.files
             .iter()
             .find(|(name, _)| *name == file)
@@ -152,6 +157,7 @@ impl Log {
             promised: LeaderEpoch::ZERO,
             producers_snapshot: None,
             snapshot_offset: Offset::ZERO,
+            snapshot_lost: None,
             scanned_bytes: 0,
             cut_bytes: 0,
             clean: true,
@@ -273,8 +279,8 @@ impl Log {
             .recovery
             .as_ref()
             .and_then(|recovery| recovery.size_of(file));
-        let Some(bytes) = size.filter(|bytes| *bytes <= PRODUCERS_FILE_BYTES_MAX) else {
-            return self.stop_corrupt(file, 0, "missing or larger than any");
+        let Some(bytes) = size.filter(|bytes| (1..=PRODUCERS_FILE_BYTES_MAX).contains(bytes)) else {
+            return self.rebuild_producers("missing, empty or larger than any".into(), queue);
         };
         let request = DiskRequest::Read {
             file: self.file(file),
@@ -284,16 +290,7 @@ impl Log {
         self.submit(queue, Planned::foreground(Task::ReadProducers, request));
     }
 
-    /// The producer snapshot's file.
-    pub(super) fn on_producers(&mut self, bytes: &Bytes, queue: &mut DiskQueue<'_>) {
-        let offset = self.keeper.state().checkpoint.offset;
-        match decode_producers(offset, bytes) {
-            Ok(snapshot) => self.start_scan(Some(snapshot), queue),
-            Err(fault) => self.stop_corrupt(LogFile::Producers(offset), 0, fault.what()),
-        }
-    }
-
-    fn start_scan(&mut self, snapshot: Option<Bytes>, queue: &mut DiskQueue<'_>) {
+    pub(super) fn start_scan(&mut self, snapshot: Option<Bytes>, queue: &mut DiskQueue<'_>) {
         let state = self.keeper.state();
         let (checkpoint, is_clean) = (state.checkpoint, state.clean);
         let Some(recovery) = &mut self.recovery else {
@@ -572,6 +569,11 @@ impl Log {
             self.keeper.gate(version);
         }
         self.bytes_since_checkpoint = recovery.scanned_bytes;
+        self.is_snapshot_lost = recovery.rebuild.is_some();
+        let (snapshot_offset, snapshot_lost) = match recovery.rebuild {
+            Some(rebuild) => (rebuild.from, Some(rebuild.fault)),
+            None => (checkpoint.offset, None),
+        };
         self.told_durable_end = self.end();
         self.phase = LogPhase::Ready;
         self.outbox.push(LogProgress::Recovered(Recovered {
@@ -580,7 +582,8 @@ impl Log {
             epoch: self.epoch(),
             promised: self.promised(),
             producers_snapshot: recovery.snapshot,
-            snapshot_offset: checkpoint.offset,
+            snapshot_offset,
+            snapshot_lost,
             scanned_bytes: recovery.scanned_bytes,
             cut_bytes: recovery.cut_bytes,
             clean: !was_scanned,

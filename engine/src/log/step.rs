@@ -35,7 +35,7 @@ impl Log {
         let (_, task) = self.tasks.swap_remove(at);
         match result {
             Ok(reply) => self.on_reply(task, operation, reply, now, on_scanned, queue),
-            Err(error) => self.on_error(task, error, now),
+            Err(error) => self.on_error(task, error, now, queue),
         }
         self.advance(queue);
         self.drain_progress(progress);
@@ -68,6 +68,7 @@ impl Log {
             Task::ReadState => self.on_state(&bytes, queue),
             Task::RemoveBlank => self.recovered_blank(),
             Task::ReadProducers => self.on_producers(&bytes, queue),
+            Task::Rebuild { length } => self.on_rebuild(&bytes, length, on_scanned, queue),
             Task::Scan { length } => self.on_scan(&bytes, length, now, on_scanned, queue),
             Task::RepairTail => self.on_tail_repaired(queue),
             Task::Repair => self.on_repaired(now),
@@ -118,9 +119,16 @@ impl Log {
         }
     }
 
-    fn on_error(&mut self, task: Task, error: DiskError, now: Now) {
+    fn on_error(
+        &mut self,
+        task: Task,
+        error: DiskError,
+        now: Now,
+        queue: &mut DiskQueue<'_>,
+    ) {
         match task.on_error(&error) {
             OnError::Told => match task {
+                Task::ReadProducers => self.on_producers_unread(error, queue),
                 Task::ReadSeal { base } => self.on_seal(base, Err(error), now),
                 Task::LoadIndex { length } => self.on_index_bytes(Err(error), length),
                 Task::Read { id, length } => self.on_read(id, Err(error), length),
@@ -149,10 +157,6 @@ impl Log {
                 let fault = match (&task, error) {
                     (Task::ReadState, DiskError::Missing) => {
                         self.corruption(LogFile::State, 0, "missing")
-                    }
-                    (Task::ReadProducers, DiskError::Missing) => {
-                        let offset = self.keeper.state().checkpoint.offset;
-                        self.corruption(LogFile::Producers(offset), 0, "missing")
                     }
                     (_, error) => LogFault::Disk(error),
                 };

@@ -15,6 +15,8 @@ pub(super) enum Task {
     RemoveBlank,
     /// Recovery: the producer snapshot.
     ReadProducers,
+    /// Recovery: batches below the checkpoint, for a producer table whose snapshot is lost.
+    Rebuild { length: usize },
     /// Recovery: batches above the checkpoint; so many bytes were asked for.
     Scan { length: usize },
     /// Recovery: the stale tail goes.
@@ -70,6 +72,8 @@ impl Task {
     /// What `error` means for this task.
     pub fn on_error(&self, error: &DiskError) -> OnError {
         match self {
+            // The log says the same as the snapshot.
+            Self::ReadProducers => OnError::Told,
             Self::LoadIndex { .. }
             | Self::Read { .. }
             | Self::LookUp { .. }

@@ -321,6 +321,11 @@ impl Snapshot {
             self.by_core(|core| core.counters.logs_stopped),
         )?;
         out.counters(
+            "corelog_producer_tables_rebuilt",
+            "Producer tables made from the log because their snapshot was lost",
+            self.by_core(|core| core.counters.producer_tables_rebuilt),
+        )?;
+        out.counters(
             "corelog_stray_completions",
             "Disk operations that ended when nobody waited for them",
             self.by_core(|core| core.counters.stray_completions),

@@ -3,11 +3,11 @@
 
 mod crashes;
 mod cutting;
-mod disk;
+pub(crate) mod disk;
 mod faults;
 mod formats;
 mod harness;
-mod random;
+pub(crate) mod random;
 mod reading;
 mod retention;
 mod segments;

@@ -150,19 +150,85 @@ fn a_checkpoint_is_never_above_what_is_durable() {
 }
 
 #[test]
-fn a_damaged_or_missing_snapshot_is_not_an_empty_table() {
+fn a_damaged_or_missing_snapshot_has_its_log_read_instead() {
     for remove in [false, true] {
-        let mut harness = Harness::new(settings());
-        fill(&mut harness, 2);
+        let mut harness = Harness::new(small_segments());
+        fill(&mut harness, 12);
         harness.stop(b"table");
-        let file = LogFile::Producers(Offset(2));
+        assert!(harness.segments().len() > 2);
+        let file = LogFile::Producers(Offset(12));
         if remove {
             harness.disk.files.as_mut().unwrap().remove(&file);
         } else {
             harness.disk.file_mut(file).bytes[30] ^= 1;
         }
-        assert!(harness.reopen_and_run().is_corrupt());
+        let mut harness = harness.reopen_and_run();
+        let recovered = harness.recovered();
+        assert!(recovered.clean);
+        assert_eq!(recovered.producers_snapshot, None);
+        assert_eq!(recovered.snapshot_lost.unwrap().file.file, file);
+        assert_eq!(recovered.snapshot_offset, Offset(0));
+        let scanned = harness.scanned.iter().map(|header| header.base_offset);
+        assert!(scanned.eq(0..12));
+        harness.assert_holds_all(0);
+        // A crash at any time: it is read again, or there is a new one.
+        assert!(harness.log.checkpoint_due());
+        harness.call(|log, _, queue| log.checkpoint(Bytes::from_static(b"again"), queue));
+        for _ in 0..20 {
+            if harness.disk.waiting.is_empty() {
+                break;
+            }
+            harness = harness.reopen_and_run();
+            let recovered = harness.recovered();
+            assert!(recovered.snapshot_lost.is_some() || recovered.producers_snapshot.is_some());
+            harness.call(|log, _, queue| log.checkpoint(Bytes::from_static(b"again"), queue));
+            harness.complete(0);
+        }
+        harness.run();
+        let harness = harness.reopen_and_run();
+        assert_eq!(
+            harness.recovered().producers_snapshot,
+            Some(Bytes::from_static(b"again"))
+        );
+        assert_eq!(harness.recovered().snapshot_offset, Offset(12));
     }
+}
+
+#[test]
+fn a_producer_snapshot_of_a_newer_version_is_refused_by_name() {
+    let mut harness = Harness::new(settings());
+    fill(&mut harness, 2);
+    harness.stop(b"table");
+    let bytes = &mut harness.disk.file_mut(LogFile::Producers(Offset(2))).bytes;
+    bytes[9] = 2;
+    let crc = crc32c::crc32c_append(crc32c::crc32c(&bytes[..16]), &bytes[20..]);
+    bytes[16..20].copy_from_slice(&crc.to_be_bytes());
+    let harness = harness.reopen_and_run();
+    assert!(harness.is_corrupt());
+    assert!(alloc::format!("{}", harness.fault()).contains("version 2"));
+}
+
+#[test]
+fn a_log_damaged_beside_its_lost_snapshot_is_corrupt() {
+    let mut harness = Harness::new(small_segments());
+    fill(&mut harness, 12);
+    harness.stop(b"table");
+    let second = harness.segments()[1];
+    harness
+        .disk
+        .file_mut(LogFile::Segment(Offset(second)))
+        .bytes[100] ^= 1;
+    // By itself that stops nothing but reads of it.
+    let mut harness = harness.reopen_and_run();
+    assert_eq!(harness.log.phase(), LogPhase::Ready);
+    harness.disk.file_mut(LogFile::Producers(Offset(12))).bytes[30] ^= 1;
+    let harness = harness.reopen_and_run();
+    assert!(harness.is_corrupt());
+    let fault = alloc::format!("{}", harness.fault());
+    assert!(
+        fault.contains(".log") && fault.contains(".producers"),
+        "{fault}"
+    );
 }
 
 #[test]

@@ -1,0 +1,5 @@
+//! One core on disks in memory.
+#![allow(clippy::unwrap_used, clippy::panic)]
+
+mod damage;
+mod harness;
