@@ -12,7 +12,7 @@ use crate::effect::{Effect, Effects, Report};
 use crate::group::{AppendToken, Coordinator, GroupEffect, GroupEffects, GroupRecord};
 use crate::identity::{Offset, PartitionId, TopicId};
 use crate::limits::{BATCH_BYTES_MAX, BATCH_OPENED_BYTES_MAX, SCAN_READ_BYTES};
-use crate::log::{LogFault, Pieces, Started};
+use crate::log::{LogFault, LogPhase, Pieces, Started};
 use crate::publish::VerifiedBatches;
 use crate::rejection::Rejection;
 use crate::replica::{Waiter, queue};
@@ -43,13 +43,7 @@ impl CoreState {
     ) {
         let partition = request.coordinator;
         let Some(state) = self.coordinators.get_mut(&partition) else {
-            let loading = self.image.partition(partition).is_some();
-            let rejection = if loading {
-                Rejection::CoordinatorLoading
-            } else {
-                Rejection::NotCoordinator
-            };
-            return self.reply(id, Err(rejection), effects);
+            return self.reply(id, Err(self.no_coordinator(partition)), effects);
         };
         if state.broken {
             return self.reply(id, Err(Rejection::CoordinatorUnavailable), effects);
@@ -57,6 +51,18 @@ impl CoreState {
         let mut out = GroupEffects::new();
         state.coordinator.handle(id, request, now, &mut out);
         self.perform_group(partition, out, now, effects);
+    }
+
+    /// Why nobody coordinates for a partition.
+    fn no_coordinator(&self, partition: PartitionId) -> Rejection {
+        if self.image.partition(partition).is_none() {
+            return Rejection::NotCoordinator;
+        }
+        match self.replicas.get(&partition).map(|it| it.log.phase()) {
+            // Its log was stopped before it could be read: loading will not end.
+            Some(LogPhase::Corrupt | LogPhase::Failed) => Rejection::CoordinatorUnavailable,
+            _ => Rejection::CoordinatorLoading,
+        }
     }
 
     /// An append of the coordinator is committed at this offset, or failed.

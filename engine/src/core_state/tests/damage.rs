@@ -1,9 +1,10 @@
 //! Damaged files: what they stop, and what goes on beside them.
 
-use super::harness::{BILLS, Broker, ORDERS, partition};
+use super::harness::{BILLS, Broker, OFFSETS, ORDERS, partition};
 use crate::disk::{DiskError, DiskRequest, LogFile};
 use crate::effect::Report;
 use crate::identity::Offset;
+use crate::log::LogPhase;
 use crate::rejection::Rejection;
 
 const SEGMENT: LogFile = LogFile::Segment(Offset(0));
@@ -154,4 +155,79 @@ fn a_producer_snapshot_that_holds_no_table_stops_its_log_and_no_other() {
     broker.delete(ORDERS);
     broker.run();
     assert_eq!(broker.files(orders), None);
+}
+
+#[test]
+fn groups_of_a_damaged_offsets_partition_have_no_coordinator_and_others_have() {
+    let mut broker = Broker::new();
+    broker.publish(partition(BILLS, 0), 0).unwrap();
+    for coordinator in 0..2 {
+        broker
+            .commit_offset(coordinator, partition(BILLS, 0))
+            .unwrap();
+    }
+    // At rest the state is damaged, so that recovery stops; or the records, so that loading does.
+    for file in [LogFile::State, SEGMENT] {
+        broker.stop_and_restart(|broker| {
+            let damaged = partition(OFFSETS, 0);
+            let bytes = &mut broker.disks.get_mut(&damaged).unwrap().file_mut(file).bytes;
+            let middle = bytes.len() / 2;
+            for at in [70, middle + 70] {
+                if let Some(byte) = bytes.get_mut(at) {
+                    *byte ^= 1;
+                }
+            }
+        });
+        let refused = broker.committed(0).unwrap_err();
+        assert_eq!(refused, Rejection::CoordinatorUnavailable, "{file:?}");
+        let refused = broker.commit_offset(0, partition(BILLS, 0)).unwrap_err();
+        assert_eq!(refused, Rejection::CoordinatorUnavailable, "{file:?}");
+        assert_eq!(broker.committed(1).unwrap(), [BILLS]);
+        broker.commit_offset(1, partition(BILLS, 0)).unwrap();
+        assert!(broker.core.is_ready());
+        if file == LogFile::State {
+            let phase = |broker: &Broker| {
+                let mut replicas = broker.core.replicas();
+                let found = replicas.find(|replica| replica.partition() == partition(OFFSETS, 0));
+                found.map(|replica| replica.log.phase())
+            };
+            assert_eq!(phase(&broker), Some(LogPhase::Corrupt));
+            // Mended.
+            broker.restart(|broker| {
+                let damaged = partition(OFFSETS, 0);
+                let bytes = &mut broker.disks.get_mut(&damaged).unwrap().file_mut(file).bytes;
+                let middle = bytes.len() / 2;
+                for at in [70, middle + 70] {
+                    if let Some(byte) = bytes.get_mut(at) {
+                        *byte ^= 1;
+                    }
+                }
+            });
+            assert_eq!(broker.committed(0).unwrap(), [BILLS]);
+        }
+    }
+}
+
+#[test]
+fn offsets_of_a_topic_deleted_while_nobody_coordinated_go_at_the_next_start() {
+    let mut broker = Broker::new();
+    for topic in [ORDERS, BILLS] {
+        broker.publish(partition(topic, 0), 0).unwrap();
+        for coordinator in 0..2 {
+            broker
+                .commit_offset(coordinator, partition(topic, 0))
+                .unwrap();
+        }
+    }
+    assert_eq!(broker.committed(0).unwrap(), [ORDERS, BILLS]);
+    // The deletion is in the metadata; the core ended before it heard of it.
+    broker.restart(|broker| broker.delete_unheard(ORDERS));
+    for coordinator in 0..2 {
+        assert_eq!(broker.committed(coordinator).unwrap(), [BILLS]);
+    }
+    // And for good: the log itself says so.
+    broker.restart(|_| {});
+    for coordinator in 0..2 {
+        assert_eq!(broker.committed(coordinator).unwrap(), [BILLS]);
+    }
 }
