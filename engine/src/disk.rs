@@ -105,6 +105,16 @@ impl fmt::Display for FileId {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct OperationId(pub u64);
 
+/// What blocks ahead of the log's end are (docs/performance.md, "How a file grows").
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Space {
+    /// Written with zeros: a durable write into them changes nothing but their bytes. As dear as
+    /// data, and worth it below small writes.
+    Written,
+    /// Reserved and not written: costs next to nothing, and saves a large write the search for room.
+    Reserved,
+}
+
 /// What to do on the disk.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum DiskRequest {
@@ -140,8 +150,9 @@ pub enum DiskRequest {
         /// Written one behind the other, then zeros up to a whole block.
         parts: Vec<Bytes>,
     },
-    /// Write zeros from `from` to `to`, so that the blocks are written ones. Need not be durable:
-    /// recovery takes zeros and absent bytes alike. Answer: [`DiskReply::Done`].
+    /// Have blocks at hand from `from` to `to` that read as zeros. Need not be durable: recovery
+    /// takes zeros and absent bytes alike. Answer: [`DiskReply::Done`], also where the file system
+    /// cannot reserve.
     Extend {
         /// The file.
         file: FileId,
@@ -149,6 +160,8 @@ pub enum DiskRequest {
         from: Position,
         /// A multiple of [`BLOCK_BYTES`].
         to: Position,
+        /// What the blocks are to be.
+        space: Space,
     },
     /// Make what the file holds durable (data and size). Answer: [`DiskReply::Done`].
     Sync {
@@ -179,6 +192,12 @@ pub enum DiskRequest {
     },
     /// Remove the partition's whole folder, durably. Answer: [`DiskReply::Done`].
     RemoveFolder {
+        /// The partition.
+        partition: PartitionId,
+    },
+    /// Nothing of the disk: come back in a later turn. Long computing is cut with it, so that others
+    /// get on in between. Answer: [`DiskReply::Done`].
+    Turn {
         /// The partition.
         partition: PartitionId,
     },

@@ -81,8 +81,11 @@ pub const SEGMENT_BYTES_DEFAULT: u64 = 1 << 30;
 /// First stretch of a new segment that is written with zeros, in bytes.
 pub const EXTEND_BYTES_MIN: u64 = 64 << 10;
 
-/// Largest stretch written with zeros at a time, in bytes.
-pub const EXTEND_BYTES_MAX: u64 = 64 << 20;
+/// Largest stretch written with zeros at a time, in bytes. A write that reaches into it waits for it.
+pub const EXTEND_BYTES_MAX: u64 = 4 << 20;
+
+/// First and largest stretch reserved at a time, in bytes.
+pub const RESERVE_BYTES: (u64, u64) = (16 << 20, 128 << 20);
 
 /// One sparse index entry stands for at least this many bytes of log.
 pub const INDEX_INTERVAL_BYTES: u64 = 16 << 10;
@@ -95,6 +98,15 @@ pub const RECOVERIES_AT_ONCE_MAX: usize = 64;
 
 /// Bytes read at a time by recovery and other scans.
 pub const SCAN_READ_BYTES: usize = 1 << 20;
+
+/// Bytes that a look-up by time opens and looks at in one turn, about.
+pub const LOOK_UP_TURN_BYTES: usize = 256 << 10;
+
+/// Most look-ups by time that one core has in work; each may hold one opened batch.
+pub const LOOK_UPS_AT_ONCE_MAX: usize = 4;
+
+/// Most look-ups by time that wait on one core for others to end.
+pub const LOOK_UPS_WAITING_MAX: usize = 10_000;
 
 /// Producer ids handed to a broker with one metadata record.
 pub const PRODUCER_ID_BLOCK: u64 = 1_000;

@@ -11,7 +11,7 @@ use std::io;
 use std::path::{Path, PathBuf};
 
 use corelog_engine::disk::{
-    DiskError, DiskReply, DiskRequest, DiskResult, FileId, LogFile, folder_path,
+    DiskError, DiskReply, DiskRequest, DiskResult, FileId, LogFile, Space, folder_path,
 };
 use corelog_engine::identity::{PartitionId, Position};
 
@@ -66,7 +66,12 @@ impl Disk {
                 position,
                 parts,
             } => done(self.write(file, position, &parts).await),
-            DiskRequest::Extend { file, from, to } => done(self.extend(file, from, to).await),
+            DiskRequest::Extend {
+                file,
+                from,
+                to,
+                space,
+            } => done(self.extend(file, from, to, space).await),
             DiskRequest::Sync { file } => done(self.sync(file).await),
             DiskRequest::Truncate { file, length_bytes } => {
                 done(self.truncate(file, length_bytes).await)
@@ -76,6 +81,10 @@ impl Disk {
                 done(self.replace(&file, content).await)
             }
             DiskRequest::Remove { partition, files } => done(self.remove(partition, &files).await),
+            DiskRequest::Turn { .. } => {
+                next_turn().await;
+                Ok(DiskReply::Done)
+            }
             DiskRequest::RemoveFolder { partition } => {
                 self.open.borrow_mut().forget_partition(&partition);
                 self.synced.borrow_mut().remove(&self.folder(&partition));
@@ -167,9 +176,22 @@ impl Disk {
             .await
     }
 
-    async fn extend(&self, id: FileId, from: Position, to: Position) -> io::Result<()> {
+    async fn extend(
+        &self,
+        id: FileId,
+        from: Position,
+        to: Position,
+        space: Space,
+    ) -> io::Result<()> {
         let file = self.file(id).await?;
-        zero(&file, from.get(), to.get()).await
+        match space {
+            Space::Written => zero(&file, from.get(), to.get()).await,
+            Space::Reserved => match file.allocate(to.get()).await {
+                // Then the writes find the room for themselves.
+                Err(error) if cannot_reserve(&error) => Ok(()),
+                result => result,
+            },
+        }
     }
 
     async fn sync(&self, id: FileId) -> io::Result<()> {
@@ -230,6 +252,12 @@ async fn zero(file: &DirectFile, from: u64, to: u64) -> io::Result<()> {
         }
     }
     Ok(())
+}
+
+/// Whether the file system has no such thing as reserved blocks.
+fn cannot_reserve(error: &io::Error) -> bool {
+    error.kind() == io::ErrorKind::Unsupported
+        || matches!(error.raw_os_error(), Some(libc::EOPNOTSUPP | libc::ENOSYS))
 }
 
 fn done(result: io::Result<()>) -> DiskResult {

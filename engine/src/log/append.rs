@@ -202,7 +202,7 @@ impl Log {
                 tail.issued(operation, write);
             }
         }
-        let Some(range) = self
+        let Some((range, space)) = self
             .tail_mut(base)
             .and_then(|tail| tail.plan_extension(&settings))
         else {
@@ -212,6 +212,7 @@ impl Log {
             file,
             from: Position(range.start),
             to: Position(range.end),
+            space,
         };
         let operation = self.submit(queue, Planned::background(Task::Extend { base }, request));
         if let Some(tail) = self.tail_mut(base) {

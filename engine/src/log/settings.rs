@@ -1,8 +1,8 @@
 //! What a topic's and the broker's settings say about one log.
 
 use crate::limits::{
-    CHECKPOINT_INTERVAL_BYTES, EXTEND_BYTES_MAX, EXTEND_BYTES_MIN, SEGMENT_BYTES_DEFAULT,
-    WRITE_BYTES_MAX,
+    CHECKPOINT_INTERVAL_BYTES, EXTEND_BYTES_MAX, EXTEND_BYTES_MIN, RESERVE_BYTES,
+    SEGMENT_BYTES_DEFAULT, WRITE_BYTES_MAX,
 };
 
 /// Settings of one log. All of them may change while it lives ([`super::Log::set_settings`]).
@@ -25,11 +25,13 @@ pub struct LogSettings {
     /// While the block at the log's end is being written, what lies behind that block starts a
     /// write of its own if it is at least this much; less gathers (the group commit).
     pub parallel_bytes_min: usize,
-    /// Space is written ahead with zeros while writes are smaller than this. Larger ones gain
-    /// nothing from it: they go straight into new space. Zero: never ahead.
+    /// Space is written ahead with zeros while the mean write is smaller than this. Before larger
+    /// ones it is only reserved: zeros would cost as much as the data.
     pub extend_below_bytes: usize,
     /// First and largest stretch written ahead.
     pub extend_bytes: (u64, u64),
+    /// First and largest stretch reserved ahead.
+    pub reserve_bytes: (u64, u64),
 }
 
 impl Default for LogSettings {
@@ -43,8 +45,9 @@ impl Default for LogSettings {
             writes_in_flight_max: 4,
             write_bytes_max: WRITE_BYTES_MAX,
             parallel_bytes_min: 256 << 10,
-            extend_below_bytes: 512 << 10,
+            extend_below_bytes: 64 << 10,
             extend_bytes: (EXTEND_BYTES_MIN, EXTEND_BYTES_MAX),
+            reserve_bytes: RESERVE_BYTES,
         }
     }
 }

@@ -21,7 +21,7 @@ use core::ops::Range;
 use bytes::{Bytes, BytesMut};
 
 use super::settings::LogSettings;
-use crate::disk::OperationId;
+use crate::disk::{OperationId, Space};
 use crate::identity::Offset;
 use crate::limits::BLOCK_BYTES;
 
@@ -95,7 +95,9 @@ pub(super) struct Tail {
     issued_to: u64,
     extended_to: u64,
     extending: Option<(OperationId, Range<u64>)>,
-    last_write_bytes: usize,
+    /// Of the last few writes. One of a large batch's ends is often a write of one block, so the last
+    /// write alone tells nothing.
+    mean_write_bytes: usize,
 }
 
 impl Tail {
@@ -121,7 +123,7 @@ impl Tail {
             issued_to: block_end(end),
             extended_to: block_start(file_bytes),
             extending: None,
-            last_write_bytes: 0,
+            mean_write_bytes: 0,
         }
     }
 
@@ -292,7 +294,11 @@ impl Tail {
             .all(|flight| blocks.end <= flight.blocks.start || flight.blocks.end <= blocks.start);
         assert!(clear, "two writes of one block in flight");
         self.issued_to = self.issued_to.max(blocks.end);
-        self.last_write_bytes = (write.fresh.end - write.position) as usize;
+        let bytes = (write.fresh.end - write.position) as usize;
+        self.mean_write_bytes = match self.mean_write_bytes {
+            0 => bytes,
+            mean => (mean - mean / 8 + bytes / 8).max(1),
+        };
         self.in_flight.push(Flight {
             operation,
             blocks,
@@ -363,16 +369,16 @@ impl Tail {
         parts
     }
 
-    /// The stretch to be written ahead now, if it is worth it.
-    pub fn plan_extension(&mut self, settings: &LogSettings) -> Option<Range<u64>> {
-        let ahead = settings.extend_below_bytes > self.last_write_bytes
-            && self.created
-            && self.extending.is_none()
-            && self.last_write_bytes > 0;
-        if !ahead {
+    /// The stretch to be had ahead now, and what it is to be.
+    pub fn plan_extension(&mut self, settings: &LogSettings) -> Option<(Range<u64>, Space)> {
+        if !self.created || self.extending.is_some() || self.mean_write_bytes == 0 {
             return None;
         }
-        let (least, most) = settings.extend_bytes;
+        let (space, (least, most)) = if self.mean_write_bytes < settings.extend_below_bytes {
+            (Space::Written, settings.extend_bytes)
+        } else {
+            (Space::Reserved, settings.reserve_bytes)
+        };
         let from = self
             .extended_to
             .max(self.issued_to)
@@ -380,7 +386,7 @@ impl Tail {
         let step = block_end(from.clamp(least.max(BLOCK), most.max(BLOCK)));
         let to = (from + step).min(block_end(settings.segment_bytes_max));
         let room = from - block_end(self.end);
-        (room < step / 2 && from < to).then_some(from..to)
+        (room < step / 2 && from < to).then_some((from..to, space))
     }
 
     /// A planned extension is on its way.
@@ -395,7 +401,7 @@ impl Tail {
                 self.extended_to = range.end;
             } else {
                 // Not tried again by the next small write.
-                self.last_write_bytes = 0;
+                self.mean_write_bytes = 0;
             }
         }
     }

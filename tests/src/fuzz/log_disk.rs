@@ -35,6 +35,7 @@ pub(super) fn settings() -> LogSettings {
         checkpoint_bytes: 4_000,
         retention_ms: None,
         extend_bytes: (64 << 10, 64 << 10),
+        reserve_bytes: (64 << 10, 64 << 10),
         ..LogSettings::default()
     }
 }
@@ -201,7 +202,7 @@ fn perform(files: &mut Files, request: &DiskRequest) -> DiskResult {
             let start = bounded(position.get());
             write(open(files, file)?, start, &content);
         }
-        DiskRequest::Extend { file, from, to } => {
+        DiskRequest::Extend { file, from, to, .. } => {
             let (from, to) = (bounded(from.get()), bounded(to.get()));
             write(open(files, file)?, from, &vec![0; to - from]);
         }
@@ -219,6 +220,7 @@ fn perform(files: &mut Files, request: &DiskRequest) -> DiskResult {
             }
         }
         DiskRequest::RemoveFolder { .. } => *files = None,
+        DiskRequest::Turn { .. } => {}
     }
     Ok(DiskReply::Done)
 }

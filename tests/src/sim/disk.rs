@@ -16,6 +16,7 @@ use corelog_engine::limits::BLOCK_BYTES;
 
 use super::chance::Chance;
 use super::faults::{Faults, WriteFault};
+use super::teeth::{Deed, Lies, Tooth};
 
 /// The unit that lands whole or not at all.
 pub const SECTOR_BYTES: usize = 512;
@@ -50,6 +51,8 @@ pub struct Disk {
     pub damaged: BTreeSet<PartitionId>,
     /// Partitions that were refused something since the last start.
     pub refused: BTreeSet<PartitionId>,
+    /// Promises that it breaks in secret.
+    pub(super) lies: Lies,
 }
 
 /// Whose request it is.
@@ -57,6 +60,7 @@ pub fn partition_of(request: &DiskRequest) -> PartitionId {
     match request {
         DiskRequest::List { partition }
         | DiskRequest::Remove { partition, .. }
+        | DiskRequest::Turn { partition }
         | DiskRequest::RemoveFolder { partition } => *partition,
         DiskRequest::Create { file, .. }
         | DiskRequest::Read { file, .. }
@@ -178,6 +182,9 @@ impl Disk {
     /// Lets a request complete; `None` if it is not in flight.
     pub fn complete(&mut self, operation: OperationId, chance: &mut Chance) -> Option<DiskResult> {
         let InFlight { request, seen } = self.in_flight.remove(&operation)?;
+        if self.lies.loses_completion(chance) {
+            return None;
+        }
         let partition = partition_of(&request);
         if self.is_full && self.takes_space(&request) {
             self.refused.insert(partition);
@@ -191,13 +198,66 @@ impl Disk {
             self.perform_in_part(&request, chance);
             return Some(failed("input/output error"));
         }
-        if let Some(seen) = seen {
-            return Some(seen);
+        let result = match (seen, self.faults.of_write(&request, chance)) {
+            (Some(seen), _) => seen,
+            (None, None) => self.perform_or_lie(&request, chance),
+            (None, Some(fault)) => {
+                self.damaged.insert(partition);
+                self.perform_wrongly(&request, fault, chance)
+            }
+        };
+        Some(self.lies.told(result, chance))
+    }
+
+    /// Performs a request, unless a promise about it is to be broken in secret.
+    fn perform_or_lie(&mut self, request: &DiskRequest, chance: &mut Chance) -> DiskResult {
+        match self.lies.deed(request, chance) {
+            Deed::Honest => {
+                let result = self.perform(request);
+                if let DiskRequest::Remove { partition, .. } = request
+                    && self.lies.removes_too_much(chance)
+                    && let Some(held) = self.folders.get_mut(partition)
+                {
+                    let oldest = held.keys().copied();
+                    let oldest = oldest.filter(|file| matches!(file, LogFile::Segment(_)));
+                    oldest.min().map(|file| held.remove(&file));
+                }
+                result
+            }
+            Deed::Nothing => Ok(DiskReply::Done),
+            Deed::InPart => {
+                self.perform_in_part(request, chance);
+                Ok(DiskReply::Done)
+            }
+            Deed::Elsewhere => self.perform_wrongly(request, WriteFault::Misdirected, chance),
+            Deed::Instead(other) => self.perform(&other),
+            Deed::Unsure => self.perform_unsurely(request),
         }
-        match self.faults.of_write(&request, chance) {
-            None => Some(self.perform(&request)),
-            Some(fault) => Some(self.perform_wrongly(&request, fault, chance)),
+    }
+
+    /// A write is in a cache that a crash empties, sector by sector.
+    fn perform_unsurely(&mut self, request: &DiskRequest) -> DiskResult {
+        let DiskRequest::Write {
+            file,
+            position,
+            parts,
+        } = request
+        else {
+            return self.perform(request);
+        };
+        let content = padded(parts);
+        let at = position.get() as usize;
+        let held = self.file_mut(file).ok_or(DiskError::Missing)?;
+        held.grow(at + content.len());
+        let mut before = held.unsure.clone();
+        for sector in at / SECTOR_BYTES..(at + content.len()) / SECTOR_BYTES {
+            let mut old = [0; SECTOR_BYTES];
+            old.copy_from_slice(&held.bytes[sector * SECTOR_BYTES..(sector + 1) * SECTOR_BYTES]);
+            before.entry(sector).or_insert(old);
         }
+        held.write(at, &content, |_| true);
+        held.unsure = before;
+        Ok(DiskReply::Done)
     }
 
     /// What is in flight, in order of issue.
@@ -269,9 +329,10 @@ impl Disk {
                 held.write(at, &content, |_| true);
                 held.settle(at + content.len());
             }
-            DiskRequest::Extend { file, from, to } => {
+            DiskRequest::Extend { file, from, to, .. } => {
+                let zeros_from = self.lies.zeros_from(from.get() as usize);
                 let held = self.file_mut(file).ok_or(DiskError::Missing)?;
-                held.zero(from.get() as usize, to.get() as usize);
+                held.zero(zeros_from, to.get() as usize);
             }
             DiskRequest::Sync { file } => self.file_mut(file).ok_or(DiskError::Missing)?.sync(),
             DiskRequest::Truncate { file, length_bytes } => {
@@ -296,6 +357,7 @@ impl Disk {
             DiskRequest::RemoveFolder { partition } => {
                 self.folders.remove(partition);
             }
+            DiskRequest::Turn { .. } => {}
         }
         Ok(DiskReply::Done)
     }
@@ -320,7 +382,7 @@ impl Disk {
                 let kept = chance.below(sectors as u64 + 1) as usize * SECTOR_BYTES;
                 held.bytes.truncate(before + kept);
             }
-            DiskRequest::Extend { file, from, to } => {
+            DiskRequest::Extend { file, from, to, .. } => {
                 let blocks = (to.get() - from.get()) / BLOCK_BYTES as u64;
                 let some = from.get() + chance.below(blocks + 1) * BLOCK_BYTES as u64;
                 if let Some(held) = self.file_mut(file) {
@@ -361,7 +423,10 @@ impl Disk {
                     let _ = self.perform(request);
                 }
             }
-            DiskRequest::List { .. } | DiskRequest::Read { .. } | DiskRequest::Sync { .. } => {}
+            DiskRequest::List { .. }
+            | DiskRequest::Read { .. }
+            | DiskRequest::Sync { .. }
+            | DiskRequest::Turn { .. } => {}
         }
     }
 
@@ -377,9 +442,6 @@ impl Disk {
         };
         if self.file(file).is_none() {
             return Err(DiskError::Missing);
-        }
-        if !self.faults.is_secret {
-            self.damaged.insert(file.partition);
         }
         if fault == WriteFault::Misdirected {
             let content = padded(parts);
@@ -418,7 +480,24 @@ impl Disk {
         for file in self.folders.values_mut().flat_map(BTreeMap::values_mut) {
             file.crash(chance);
         }
+        self.forget_doubtful(chance);
         self.refused.clear();
+    }
+
+    /// What was promised falsely about whole files comes out.
+    fn forget_doubtful(&mut self, chance: &mut Chance) {
+        for file in std::mem::take(&mut self.lies.doubtful) {
+            if chance.one_in(2) {
+                continue;
+            }
+            let tears = self.lies.tooth == Some(Tooth::TearsSmallFiles);
+            if let (true, Some(held)) = (tears, self.file_mut(&file)) {
+                let kept = chance.below(held.bytes.len() as u64) as usize;
+                held.bytes.truncate(kept);
+            } else if let Some(files) = self.folders.get_mut(&file.partition) {
+                files.remove(&file.file);
+            }
+        }
     }
 
     /// A bit of what is stored turns over, or a sector is lost. False if nothing is stored.

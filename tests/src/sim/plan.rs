@@ -8,6 +8,7 @@ use super::batches::Sizes;
 use super::chance::Chance;
 use super::control_plane::{BROKER, CORE};
 use super::faults::Faults;
+use super::teeth::Tooth;
 
 /// What kind of faults a run has.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -28,9 +29,8 @@ pub struct Options {
     pub is_long: bool,
     /// A mode of one's own choice.
     pub mode: Option<Mode>,
-    /// Writes that were reported durable are dropped in secret, once in so many: a checker that lets
-    /// this pass has no teeth.
-    pub drops_writes_one_in: u64,
+    /// A promise that is broken in secret.
+    pub tooth: Option<Tooth>,
 }
 
 /// A topic of a run.
@@ -59,6 +59,8 @@ pub struct Plan {
     pub offsets_partitions: u32,
     /// What the core is started with.
     pub core: CoreSettings,
+    /// A promise that is broken in secret, to the end.
+    pub tooth: Option<Tooth>,
     /// Faults of the disk while the run lasts.
     pub faults: Faults,
     /// Pause of a client between two acts, at most, in microseconds.
@@ -106,15 +108,6 @@ impl Plan {
             failed_read_one_in: rare(chance, is_media, &[0, 50, 200]),
             lost_one_in: rare(chance, is_media, &[0, 20, 100]),
             misdirected_one_in: rare(chance, is_media, &[0, 20, 100]),
-            is_secret: false,
-        };
-        let faults = match options.drops_writes_one_in {
-            0 => faults,
-            times => Faults {
-                lost_one_in: times,
-                is_secret: true,
-                ..faults
-            },
         };
         let has_full = chance.one_in(4);
         let has_admin = chance.one_in(3);
@@ -131,6 +124,7 @@ impl Plan {
             },
             offsets_partitions: chance.between(1, 2) as u32,
             core: core_settings(chance),
+            tooth: options.tooth,
             faults,
             pause_us: chance.pick(&[4_000, 20_000, 100_000, 400_000]),
             disk_us: chance.pick(&[500, 5_000, 30_000, 100_000]),
@@ -184,6 +178,7 @@ fn core_settings(chance: &mut Chance) -> CoreSettings {
     core.log.parallel_bytes_min = chance.pick(&[1, 4 << 10, 64 << 10]);
     core.log.extend_below_bytes = chance.pick(&[0, 16 << 10, 512 << 10]);
     core.log.extend_bytes = chance.pick(&[(4 << 10, 16 << 10), (64 << 10, 1 << 20)]);
+    core.log.reserve_bytes = core.log.extend_bytes;
     core.group = group::Settings {
         snapshot_interval_bytes: chance.pick(&[1 << 10, 8 << 10, 16 << 20]),
         snapshot_part_bytes: chance.pick(&[200, 4 << 10]),

@@ -17,6 +17,7 @@ fn random_settings(random: &mut Random) -> LogSettings {
         parallel_bytes_min: [1, 10_000, 1 << 20][random.below(3) as usize],
         extend_below_bytes: [0, 10_000, usize::MAX][random.below(3) as usize],
         extend_bytes: (4_096, 65_536),
+        reserve_bytes: (4_096, 131_072),
         ..settings()
     }
 }

@@ -62,7 +62,7 @@ fn blocks(request: &DiskRequest) -> Option<(LogFile, u64, u64)> {
                 end.next_multiple_of(BLOCK_BYTES as u64),
             ))
         }
-        DiskRequest::Extend { file, from, to } => Some((file.file, from.get(), to.get())),
+        DiskRequest::Extend { file, from, to, .. } => Some((file.file, from.get(), to.get())),
         _ => None,
     }
 }
@@ -182,7 +182,7 @@ impl Disk {
                 position,
                 parts,
             } => self.write(file.file, position.get() as usize, parts, |_| true),
-            DiskRequest::Extend { file, from, to } => {
+            DiskRequest::Extend { file, from, to, .. } => {
                 self.extend(file.file, from.get() as usize, to.get() as usize)
             }
             DiskRequest::Sync { file } => {
@@ -212,6 +212,7 @@ impl Disk {
                 }
             }
             DiskRequest::RemoveFolder { .. } => self.files = None,
+            DiskRequest::Turn { .. } => {}
         }
         Ok(DiskReply::Done)
     }

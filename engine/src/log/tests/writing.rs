@@ -3,7 +3,7 @@
 use std::vec::Vec;
 
 use super::harness::{Harness, batch, settings};
-use crate::disk::{DiskRequest, LogFile};
+use crate::disk::{DiskRequest, LogFile, Space};
 use crate::identity::Offset;
 use crate::log::LogSettings;
 use crate::publish::VerifiedBatches;
@@ -171,4 +171,31 @@ fn what_is_staged_can_be_read_from_memory() {
         pieces,
         [harness.appended[&2].clone(), harness.appended[&3].clone()]
     );
+}
+
+/// Batches that end within a block leave a write of one block between large ones. It once had the log
+/// write as many zeros ahead as it held data.
+#[test]
+fn no_zeros_are_written_ahead_of_large_batches() {
+    let mut harness = begun(settings());
+    for fill in 0..60 {
+        harness.append(&[batch(1_000_000, fill)]);
+        if fill % 4 == 3 {
+            harness.run();
+        }
+    }
+    harness.run();
+    let stretch = |wanted: Space| {
+        let requests = harness.disk.requests.iter();
+        let stretches = requests.filter_map(move |request| match request {
+            DiskRequest::Extend {
+                from, to, space, ..
+            } if *space == wanted => Some(to.get() - from.get()),
+            _ => None,
+        });
+        stretches.sum::<u64>()
+    };
+    assert!(stretch(Space::Written) <= 64 << 10);
+    assert!(stretch(Space::Reserved) >= 16 << 20);
+    harness.assert_holds_all(0);
 }
