@@ -376,7 +376,8 @@ impl CoreState {
                 Some(ReadPurpose::Lookup(id)) => {
                     let id = *id;
                     self.reads.remove(&(partition, read));
-                    self.reply(id, Err(Rejection::UnknownTopicOrPartition), effects);
+                    let gone = Err(Rejection::UnknownTopicOrPartition);
+                    self.end_look_up(id, gone, effects);
                 }
                 Some(ReadPurpose::Load) => {
                     self.reads.remove(&(partition, read));

@@ -3,10 +3,11 @@
 use super::{CoreState, ReadPurpose};
 use crate::effect::Effects;
 use crate::identity::{LeaderEpoch, PartitionId};
+use crate::limits::{LOOK_UPS_AT_ONCE_MAX, LOOK_UPS_WAITING_MAX};
 use crate::log::{FoundRecord, LogFault, Started, TimeQuery};
 use crate::rejection::Rejection;
 use crate::replica::{Replica, queue, rejection_of};
-use crate::request::{FindOffset, FoundOffset, OffsetQuery, RequestId, Response};
+use crate::request::{Answer, FindOffset, FoundOffset, OffsetQuery, RequestId, Response};
 
 impl CoreState {
     pub(super) fn on_find_offset(
@@ -15,6 +16,13 @@ impl CoreState {
         find: FindOffset,
         effects: &mut Effects,
     ) {
+        let by_time = !matches!(find.by, OffsetQuery::Earliest | OffsetQuery::Latest);
+        if by_time && self.look_ups >= LOOK_UPS_AT_ONCE_MAX {
+            if self.look_ups_waiting.len() >= LOOK_UPS_WAITING_MAX {
+                return self.reply(id, Err(Rejection::Overloaded), effects);
+            }
+            return self.look_ups_waiting.push_back((id, find));
+        }
         match self.find_offset(id, &find, effects) {
             Ok(Some(found)) => self.reply(id, Ok(Response::OffsetFound(found)), effects),
             Ok(None) => {}
@@ -49,6 +57,7 @@ impl CoreState {
             Started::Pending(read) => {
                 self.reads
                     .insert((find.partition, read), ReadPurpose::Lookup(id));
+                self.look_ups += 1;
                 Ok(None)
             }
         }
@@ -64,7 +73,18 @@ impl CoreState {
             Ok(found) => Ok(Response::OffsetFound(found_offset(found))),
             Err(fault) => Err(rejection_of(&fault)),
         };
+        self.end_look_up(id, answer, effects);
+    }
+
+    /// A look-up by time is over, and the next ones have their turn.
+    pub(super) fn end_look_up(&mut self, id: RequestId, answer: Answer, effects: &mut Effects) {
         self.reply(id, answer, effects);
+        self.look_ups -= 1;
+        while self.look_ups < LOOK_UPS_AT_ONCE_MAX
+            && let Some((id, find)) = self.look_ups_waiting.pop_front()
+        {
+            self.on_find_offset(id, find, effects);
+        }
     }
 
     pub(super) fn on_describe(

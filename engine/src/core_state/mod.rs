@@ -16,7 +16,8 @@
 //! Invariants:
 //! 1. Every request is answered exactly once ([`Effect::Reply`]), cancelled fetches included.
 //! 2. No two steps run at once, and a step never waits.
-//! 3. The tail cache and reads in work never hold more than the core's byte budget.
+//! 3. The tail cache and reads in work never hold more than the core's byte budget; beside it stand
+//!    only a few look-ups by time, each with one batch at most.
 
 mod coordinating;
 mod counters;
@@ -40,7 +41,7 @@ use crate::log::{LogSettings, OperationIds, ReadId};
 use crate::metadata::Image;
 use crate::rejection::Rejection;
 use crate::replica::{Replica, queue};
-use crate::request::{Answer, Request, RequestId};
+use crate::request::{Answer, FindOffset, Request, RequestId};
 use crate::time::{Monotonic, Now};
 
 pub use counters::Counters;
@@ -109,6 +110,9 @@ pub struct CoreState {
     fetches: BTreeMap<RequestId, FetchInWork>,
     fetch_ends: BTreeSet<(Monotonic, RequestId)>,
     reads: BTreeMap<(PartitionId, ReadId), ReadPurpose>,
+    /// Look-ups by time in work, and those that wait for them.
+    look_ups: usize,
+    look_ups_waiting: VecDeque<(RequestId, FindOffset)>,
     busy: BTreeSet<PartitionId>,
     /// Logs that were asked something in this step, and may have settled it without the disk.
     touched: BTreeSet<PartitionId>,
@@ -156,6 +160,8 @@ impl CoreState {
             fetches: BTreeMap::new(),
             fetch_ends: BTreeSet::new(),
             reads: BTreeMap::new(),
+            look_ups: 0,
+            look_ups_waiting: VecDeque::new(),
             busy: BTreeSet::new(),
             touched: BTreeSet::new(),
             next_overdue_check: now.monotonic.plus_ms(OVERDUE_CHECK_MS),

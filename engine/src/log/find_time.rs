@@ -1,34 +1,37 @@
 //! Look-ups by time stamp: the index says which stretches of log may hold the record, and those are
 //! scanned, compressed batches opened where their largest stamp says so. Equal to a plain scan of all
-//! records from log start on.
+//! records from log start on. The scan of one stretch, in turns, is in `look_through`.
 
-use alloc::string::String;
 use alloc::vec::Vec;
 
 use bytes::Bytes;
-use corelog_batch::BatchHeader;
 
 use super::Log;
-use super::batch_check::{Checked, check_batch, next_offset};
 use super::index::{SparseIndex, Stretch};
+use super::look_through::{LookThrough, Needs};
 use super::operations::DiskQueue;
 use super::progress::{FoundRecord, LogFault, LogProgress, ReadId, Started, TimeQuery};
 use super::segment::Index;
 use super::task::{Planned, Task};
 use crate::disk::{DiskError, DiskRequest, LogFile};
-use crate::identity::{LeaderEpoch, Offset, Position};
-use crate::limits::BATCH_OPENED_BYTES_MAX;
+use crate::identity::{Offset, Position};
 
 /// A look-up on its way.
 #[derive(Debug)]
 pub(super) struct LookUp {
     id: ReadId,
+    search: Search,
+    base: Offset,
+    step: Step,
+}
+
+/// What is looked for, and the best so far.
+#[derive(Debug)]
+pub(super) struct Search {
     query: TimeQuery,
     start: Offset,
-    up_to: Offset,
-    base: Offset,
+    pub up_to: Offset,
     best: Option<FoundRecord>,
-    step: Step,
 }
 
 #[derive(Debug)]
@@ -37,12 +40,10 @@ enum Step {
     Index,
     /// Stretches still to be scanned, the next one last. `is_read`: the index came from a file.
     Stretches { left: Vec<Stretch>, is_read: bool },
-    /// One of them is being read.
-    Reading {
-        left: Vec<Stretch>,
-        is_read: bool,
-        stretch: Stretch,
-    },
+    /// One of them is being scanned.
+    Stretch(LookThrough),
+    /// It waits for bytes or for its next turn.
+    Waiting(LookThrough),
 }
 
 impl LookUp {
@@ -51,12 +52,25 @@ impl LookUp {
         self.base <= base
     }
 
+    /// What it waited for is there.
+    fn go_on(&mut self, take: impl FnOnce(&mut LookThrough)) {
+        match core::mem::replace(&mut self.step, Step::Index) {
+            Step::Waiting(mut through) => {
+                take(&mut through);
+                self.step = Step::Stretch(through);
+            }
+            other => self.step = other,
+        }
+    }
+
     pub(super) fn waits_for_index(&self) -> Option<Offset> {
         matches!(self.step, Step::Index).then_some(self.base)
     }
+}
 
+impl Search {
     /// Whether what begins at `offset` and has no larger stamp than this can still hold the answer.
-    fn may_hold(&self, offset: Offset, max_timestamp_ms: i64) -> bool {
+    pub fn may_hold(&self, offset: Offset, max_timestamp_ms: i64) -> bool {
         match (self.query, &self.best) {
             (TimeQuery::AtOrAfterMs(stamp), _) => max_timestamp_ms >= stamp,
             (TimeQuery::Largest, None) => true,
@@ -79,6 +93,25 @@ impl LookUp {
         }
     }
 
+    /// Takes a record if it is inside and better than what there was.
+    pub fn offer(&mut self, record: FoundRecord) {
+        let is_inside = record.offset >= self.start && record.offset < self.up_to;
+        if is_inside && self.is_better(&record) {
+            self.best = Some(record);
+        }
+    }
+
+    /// Whether nothing later can be better.
+    pub fn is_answered(&self) -> bool {
+        self.best.is_some() && self.query != TimeQuery::Largest
+    }
+
+    /// The answer, once everything was looked at.
+    fn answer(&self) -> Option<FoundRecord> {
+        self.best
+            .filter(|best| self.query != TimeQuery::Largest || best.timestamp_ms >= 0)
+    }
+
     /// The stretches of the segment that may hold the answer, the first to be scanned last.
     fn candidates(&self, index: &SparseIndex) -> Vec<Stretch> {
         let first = index.floor(self.start).map_or(0, |first| first.position);
@@ -96,38 +129,6 @@ impl LookUp {
         }
         found.reverse();
         found
-    }
-
-    /// Looks at the records of one batch.
-    fn look_at(&mut self, header: &BatchHeader, batch: &Bytes) -> Result<(), String> {
-        let base_offset = Offset::from_wire(header.base_offset).unwrap_or_default();
-        if !self.may_hold(base_offset, header.max_timestamp_ms) {
-            return Ok(());
-        }
-        let opened = corelog_batch::open(batch, BATCH_OPENED_BYTES_MAX)
-            .map_err(|error| alloc::format!("a batch that cannot be opened: {error}"))?;
-        let leader_epoch = LeaderEpoch::from_wire(header.leader_epoch).unwrap_or_default();
-        for record in corelog_batch::record_refs(header, &opened) {
-            let record =
-                record.map_err(|error| alloc::format!("a record that cannot be read: {error}"))?;
-            let found = FoundRecord {
-                offset: Offset::from_wire(record.offset(header)).unwrap_or_default(),
-                timestamp_ms: record.timestamp_ms(header),
-                leader_epoch,
-            };
-            let is_inside = found.offset >= self.start && found.offset < self.up_to;
-            if is_inside && self.is_better(&found) {
-                self.best = Some(found);
-                if self.query != TimeQuery::Largest {
-                    break;
-                }
-            }
-        }
-        Ok(())
-    }
-
-    fn is_answered(&self) -> bool {
-        self.best.is_some() && self.query != TimeQuery::Largest
     }
 }
 
@@ -155,27 +156,26 @@ impl Log {
         let id = ReadId(self.next_read);
         self.look_ups.push(LookUp {
             id,
-            query,
-            start,
-            up_to,
+            search: Search {
+                query,
+                start,
+                up_to,
+                best: None,
+            },
             base,
-            best: None,
             step: Step::Index,
         });
         self.advance(queue);
         Started::Pending(id)
     }
 
-    /// Takes every look-up as far as it gets without the disk.
+    /// Takes every look-up as far as it gets without the disk, and no further than its turn goes.
     pub(super) fn advance_look_ups(&mut self, queue: &mut DiskQueue<'_>) {
         let mut at = 0;
         while at < self.look_ups.len() {
             let mut look_up = self.look_ups.swap_remove(at);
-            if self.advance_look_up(&mut look_up, queue) {
-                let best = look_up
-                    .best
-                    .filter(|best| look_up.query != TimeQuery::Largest || best.timestamp_ms >= 0);
-                self.outbox.push(LogProgress::Found(look_up.id, Ok(best)));
+            if let Some(result) = self.advance_look_up(&mut look_up, queue) {
+                self.outbox.push(LogProgress::Found(look_up.id, result));
             } else {
                 self.look_ups.push(look_up);
                 let last = self.look_ups.len() - 1;
@@ -187,62 +187,106 @@ impl Log {
         self.load_index(queue);
     }
 
-    /// Whether the look-up is done.
-    fn advance_look_up(&mut self, look_up: &mut LookUp, queue: &mut DiskQueue<'_>) -> bool {
+    /// What the look-up came to, if it is done.
+    fn advance_look_up(
+        &mut self,
+        look_up: &mut LookUp,
+        queue: &mut DiskQueue<'_>,
+    ) -> Option<Result<Option<FoundRecord>, LogFault>> {
         loop {
-            match &mut look_up.step {
-                Step::Reading { .. } => return false,
+            let LookUp {
+                id,
+                search,
+                base,
+                step,
+            } = look_up;
+            match core::mem::replace(step, Step::Index) {
+                Step::Waiting(through) => {
+                    *step = Step::Waiting(through);
+                    return None;
+                }
                 Step::Index => {
-                    let Some(segment) = self.segment(look_up.base) else {
-                        return true;
+                    let Some(segment) = self.segment(*base) else {
+                        return Some(Ok(search.answer()));
                     };
                     let is_needless = segment
                         .max_timestamp_ms
-                        .is_some_and(|stamp| !look_up.may_hold(look_up.base, stamp));
+                        .is_some_and(|stamp| !search.may_hold(*base, stamp));
                     let (left, is_read) = match &segment.index {
                         _ if is_needless => (Vec::new(), false),
-                        Index::Whole { index, is_read } => (look_up.candidates(index), *is_read),
-                        _ => return false,
+                        Index::Whole { index, is_read } => (search.candidates(index), *is_read),
+                        _ => return None,
                     };
-                    look_up.step = Step::Stretches { left, is_read };
+                    *step = Step::Stretches { left, is_read };
                 }
-                Step::Stretches { left, is_read } => {
-                    let is_read = *is_read;
-                    let mut left = core::mem::take(left);
+                Step::Stretches { mut left, is_read } => {
                     while left
                         .last()
-                        .is_some_and(|next| !look_up.may_hold(next.offset, next.max_timestamp_ms))
+                        .is_some_and(|next| !search.may_hold(next.offset, next.max_timestamp_ms))
                     {
                         left.pop();
                     }
-                    let Some(stretch) = left.pop() else {
-                        match self.segment_after(look_up.base, look_up.up_to) {
-                            Some(base) if !look_up.is_answered() => {
-                                look_up.base = base;
-                                look_up.step = Step::Index;
-                                continue;
+                    match left.pop().filter(|_| !search.is_answered()) {
+                        Some(stretch) => {
+                            let end = self.durable_end_of(*base).0;
+                            *step = Step::Stretch(LookThrough::new(left, is_read, stretch, end));
+                        }
+                        None => match self.segment_after(*base, search.up_to) {
+                            Some(next) if !search.is_answered() => *base = next,
+                            _ => return Some(Ok(search.answer())),
+                        },
+                    }
+                }
+                Step::Stretch(mut through) => {
+                    let (task, request) = match through.turn(search) {
+                        Needs::Nothing => {
+                            *step = Step::Stretches {
+                                left: through.left,
+                                is_read: through.is_read,
+                            };
+                            continue;
+                        }
+                        Needs::Fault { position, .. }
+                            if through.is_read && position == through.stretch.position =>
+                        {
+                            // The index file lied; the segment itself is asked, from its start.
+                            if let Some(segment) = self.segment_mut(*base) {
+                                segment.index = Index::OnDisk;
+                                segment.rebuild = true;
                             }
-                            _ => return true,
+                            continue;
+                        }
+                        Needs::Fault { position, what } => {
+                            let file = LogFile::Segment(*base);
+                            return Some(Err(self.corruption(file, position, what)));
+                        }
+                        Needs::Bytes { position, length } => {
+                            let request = DiskRequest::Read {
+                                file: self.file(LogFile::Segment(*base)),
+                                position: Position(position),
+                                length_bytes: length,
+                            };
+                            (Task::LookUp { id: *id, length }, request)
+                        }
+                        Needs::Turn => {
+                            let partition = self.partition;
+                            (
+                                Task::LookUpTurn { id: *id },
+                                DiskRequest::Turn { partition },
+                            )
                         }
                     };
-                    let end = self.durable_end_of(look_up.base).0;
-                    let end = stretch.end_position.unwrap_or(end).min(end);
-                    let length = end.saturating_sub(stretch.position) as usize;
-                    let request = DiskRequest::Read {
-                        file: self.file(LogFile::Segment(look_up.base)),
-                        position: Position(stretch.position),
-                        length_bytes: length,
-                    };
-                    let id = look_up.id;
+                    let background = matches!(task, Task::LookUpTurn { .. });
                     self.submit(
                         queue,
-                        Planned::foreground(Task::LookUp { id, length }, request),
+                        Planned {
+                            request,
+                            task,
+                            background,
+                        },
                     );
-                    look_up.step = Step::Reading {
-                        left,
-                        is_read,
-                        stretch,
-                    };
+                    *step = Step::Waiting(through);
+                    return None;
                 }
             }
         }
@@ -254,7 +298,7 @@ impl Log {
         (next < up_to).then_some(next)
     }
 
-    /// A stretch for a look-up.
+    /// Bytes of a stretch for a look-up.
     pub(super) fn on_look_up(
         &mut self,
         id: ReadId,
@@ -264,81 +308,23 @@ impl Log {
         let Some(at) = self.look_ups.iter().position(|one| one.id == id) else {
             return;
         };
-        let mut look_up = self.look_ups.swap_remove(at);
-        let step = core::mem::replace(&mut look_up.step, Step::Index);
-        let Step::Reading {
-            left,
-            is_read,
-            stretch,
-        } = step
-        else {
-            self.look_ups.push(look_up);
-            return;
-        };
-        let base = look_up.base;
+        let base = self.look_ups[at].base;
         let fault = match bytes {
+            Ok(bytes) => return self.look_ups[at].go_on(|through| through.take(bytes, length)),
             Err(DiskError::Missing) => {
-                Some(self.corruption(LogFile::Segment(base), 0, "the segment is missing"))
+                self.corruption(LogFile::Segment(base), 0, "the segment is missing")
             }
-            Err(error) => Some(LogFault::Disk(error)),
-            Ok(bytes) => match self.look_through(&mut look_up, stretch, &bytes, length) {
-                Ok(()) => None,
-                Err((0, _)) if is_read => {
-                    // The index file lied; the segment itself is asked, from its start.
-                    if let Some(segment) = self.segment_mut(base) {
-                        segment.index = Index::OnDisk;
-                        segment.rebuild = true;
-                    }
-                    self.look_ups.push(look_up);
-                    return;
-                }
-                Err((at, what)) => Some(self.corruption(
-                    LogFile::Segment(base),
-                    stretch.position + at as u64,
-                    what,
-                )),
-            },
+            Err(error) => LogFault::Disk(error),
         };
-        if let Some(fault) = fault {
-            self.outbox.push(LogProgress::Found(id, Err(fault)));
-            return;
-        }
-        let left = if look_up.is_answered() {
-            Vec::new()
-        } else {
-            left
-        };
-        look_up.step = Step::Stretches { left, is_read };
-        self.look_ups.push(look_up);
+        self.look_ups.swap_remove(at);
+        self.outbox.push(LogProgress::Found(id, Err(fault)));
     }
 
-    /// Looks at every batch of a stretch; an error says where in it.
-    fn look_through(
-        &self,
-        look_up: &mut LookUp,
-        stretch: Stretch,
-        bytes: &Bytes,
-        length: usize,
-    ) -> Result<(), (usize, String)> {
-        let mut at = 0;
-        let mut expected = stretch.offset;
-        while at < length && expected < look_up.up_to && !look_up.is_answered() {
-            let rest = bytes.slice(at.min(bytes.len())..);
-            match check_batch(&rest, expected) {
-                Checked::Batch(header, batch_bytes) => {
-                    look_up
-                        .look_at(&header, &rest.slice(..batch_bytes))
-                        .map_err(|what| (at, what))?;
-                    expected = next_offset(&header);
-                    at += batch_bytes;
-                }
-                Checked::Short(_) => {
-                    return Err((at, String::from("the segment ends within a batch")));
-                }
-                Checked::Bad(what) => return Err((at, what)),
-            }
+    /// It is a look-up's turn again.
+    pub(super) fn on_look_up_turn(&mut self, id: ReadId) {
+        if let Some(look_up) = self.look_ups.iter_mut().find(|one| one.id == id) {
+            look_up.go_on(|_| {});
         }
-        Ok(())
     }
 
     /// Every look-up that waits for the segment's index ends with this fault.

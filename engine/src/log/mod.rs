@@ -33,6 +33,7 @@ mod frame;
 mod index;
 mod index_load;
 mod keeper;
+mod look_through;
 mod operations;
 mod progress;
 mod read;

@@ -279,7 +279,8 @@ impl Log {
             .recovery
             .as_ref()
             .and_then(|recovery| recovery.size_of(file));
-        let Some(bytes) = size.filter(|bytes| (1..=PRODUCERS_FILE_BYTES_MAX).contains(bytes)) else {
+        let Some(bytes) = size.filter(|bytes| (1..=PRODUCERS_FILE_BYTES_MAX).contains(bytes))
+        else {
             return self.rebuild_producers("missing, empty or larger than any".into(), queue);
         };
         let request = DiskRequest::Read {

@@ -111,6 +111,7 @@ impl Log {
             Task::LoadIndex { length } => self.on_index_bytes(Ok(bytes), length),
             Task::Read { id, length } => self.on_read(id, Ok(bytes), length),
             Task::LookUp { id, length } => self.on_look_up(id, Ok(bytes), length),
+            Task::LookUpTurn { id } => self.on_look_up_turn(id),
             Task::CutRemove | Task::CutTruncate => self.on_cut_step(),
             Task::RemoveFolder => {
                 self.phase = LogPhase::Removed;
@@ -119,13 +120,7 @@ impl Log {
         }
     }
 
-    fn on_error(
-        &mut self,
-        task: Task,
-        error: DiskError,
-        now: Now,
-        queue: &mut DiskQueue<'_>,
-    ) {
+    fn on_error(&mut self, task: Task, error: DiskError, now: Now, queue: &mut DiskQueue<'_>) {
         match task.on_error(&error) {
             OnError::Told => match task {
                 Task::ReadProducers => self.on_producers_unread(error, queue),
@@ -133,6 +128,8 @@ impl Log {
                 Task::LoadIndex { length } => self.on_index_bytes(Err(error), length),
                 Task::Read { id, length } => self.on_read(id, Err(error), length),
                 Task::LookUp { id, length } => self.on_look_up(id, Err(error), length),
+                // Nothing of the disk was asked.
+                Task::LookUpTurn { id } => self.on_look_up_turn(id),
                 _ => {}
             },
             OnError::Later => {
@@ -315,7 +312,10 @@ impl Task {
     fn is_read(&self) -> bool {
         matches!(
             self,
-            Self::LoadIndex { .. } | Self::Read { .. } | Self::LookUp { .. }
+            Self::LoadIndex { .. }
+                | Self::Read { .. }
+                | Self::LookUp { .. }
+                | Self::LookUpTurn { .. }
         )
     }
 }

@@ -49,6 +49,8 @@ pub(super) enum Task {
     Read { id: ReadId, length: usize },
     /// Batches for a look-up by time.
     LookUp { id: ReadId, length: usize },
+    /// The next turn of a look-up by time.
+    LookUpTurn { id: ReadId },
     /// A cut's files.
     CutRemove,
     /// A cut's tail.
@@ -77,6 +79,7 @@ impl Task {
             Self::LoadIndex { .. }
             | Self::Read { .. }
             | Self::LookUp { .. }
+            | Self::LookUpTurn { .. }
             | Self::ReadSeal { .. } => OnError::Told,
             Self::Extend { .. } if *error == DiskError::Full => OnError::Later,
             // A small file is written aside: what stood before still stands.

@@ -34,7 +34,7 @@ impl Faults {
         match request {
             DiskRequest::Read { .. } => chance.one_in(self.failed_read_one_in),
             // A listing that fails is a broken machine.
-            DiskRequest::List { .. } => false,
+            DiskRequest::List { .. } | DiskRequest::Turn { .. } => false,
             _ => chance.one_in(self.failed_one_in),
         }
     }

@@ -45,6 +45,7 @@ fn partition_of(request: &DiskRequest) -> PartitionId {
     match request {
         DiskRequest::List { partition }
         | DiskRequest::Remove { partition, .. }
+        | DiskRequest::Turn { partition }
         | DiskRequest::RemoveFolder { partition } => *partition,
         DiskRequest::Create { file, .. }
         | DiskRequest::Read { file, .. }

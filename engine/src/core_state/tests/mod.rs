@@ -3,3 +3,4 @@
 
 mod damage;
 mod harness;
+mod look_ups;
