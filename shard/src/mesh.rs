@@ -50,6 +50,8 @@ pub enum ToCore {
     Barrier(Reply<()>),
     /// There is more or less room on the disk.
     DiskLevel(DiskLevel),
+    /// Whether the core has nothing more of a deleted topic, on disk or in work.
+    HasLetGo(TopicId, Reply<bool>),
     /// How the core stands.
     Report(Reply<CoreReport>),
     /// Finish and end.

@@ -340,8 +340,12 @@ impl Shard {
                 self.level.set(level);
                 self.step(Event::DiskLevel(level));
             }
+            ToCore::HasLetGo(topic, reply) => {
+                let has = self.state.borrow().has_let_go(topic);
+                let _ = reply.send(has);
+            }
             ToCore::Report(reply) => drop(reply.send(self.report())),
-            ToCore::Stop => self.stopping.set(true),
+            ToCore::Stop => self.stopping.give(),
         }
         None
     }

@@ -19,6 +19,7 @@ use corelog_engine::metadata::{Image, Refusal};
 use corelog_engine::rejection::Rejection;
 use tokio::sync::{Mutex, mpsc, watch};
 
+use crate::data_directory::{self, Leftovers};
 use crate::mesh::{CoreSenders, ToCore, ToSupport};
 use crate::randomness::random_id;
 use crate::uring::channel::{Receiver, reply};
@@ -28,6 +29,9 @@ const SPACE_CHECK: Duration = Duration::from_millis(500);
 
 /// A proposal turned away for overload is tried again after this long.
 const RETRY: Duration = Duration::from_millis(20);
+
+/// Whether the cores have let go of a deleted topic is asked after this long first, and at most.
+const DELETION_CHECK: (Duration, Duration) = (Duration::from_millis(100), Duration::from_secs(10));
 
 /// What the support thread is started with.
 #[derive(Clone, Debug)]
@@ -89,8 +93,10 @@ pub fn start(
             runtime.block_on(async move {
                 match open(&options).await {
                     Ok((control, following)) => {
+                        let leftovers = leftovers(&options, &following.image);
                         let _ = give.send(Ok(following.image));
-                        run(control, following.records, options, wishes, cores).await
+                        let records = following.records;
+                        run(control, records, options, leftovers, wishes, cores).await
                     }
                     Err(error) => {
                         let _ = give.send(Err(io::Error::other(error.to_string())));
@@ -129,6 +135,26 @@ async fn open(
     Ok((control, following))
 }
 
+/// What the process before this one left behind. The image has everything that was decided before.
+fn leftovers(options: &SupportOptions, image: &Image) -> Leftovers {
+    let is_known = |topic| image.topic(topic).is_some();
+    let found = match data_directory::leftovers(&options.data_dir, is_known) {
+        Ok(found) => found,
+        Err(error) => {
+            tracing::warn!(%error, "deletions that a crash cut off are left to a later start");
+            return Leftovers::default();
+        }
+    };
+    if let Some(first) = found.unexplained.first() {
+        tracing::warn!(
+            folders = found.unexplained.len(),
+            first,
+            "there are folders in topics/ that the metadata does not know; they are left alone"
+        );
+    }
+    found
+}
+
 /// What the thread's tasks share.
 struct Support {
     control: Control,
@@ -137,12 +163,15 @@ struct Support {
     distributed: watch::Receiver<AppliedIndex>,
     level: watch::Receiver<DiskLevel>,
     producer_ids: Mutex<VecDeque<(u64, u64)>>,
+    /// One at a time from its mark to its record, so that no other one takes the mark away.
+    deleting: Mutex<()>,
 }
 
 async fn run(
     control: Control,
     records: mpsc::Receiver<AppliedRecord>,
     options: SupportOptions,
+    leftovers: Leftovers,
     wishes: Receiver<ToSupport>,
     cores: CoreSenders,
 ) -> Result<(), ControlError> {
@@ -157,8 +186,13 @@ async fn run(
         distributed,
         level,
         producer_ids: Mutex::default(),
+        deleting: Mutex::default(),
     };
     let support = Arc::new(support);
+    // No core has anything of these open.
+    for topic in leftovers.deleted {
+        tokio::spawn(Arc::clone(&support).finish_deletion(topic));
+    }
     while let Ok(wish) = wishes.recv().await {
         match wish {
             ToSupport::Stop => break,
@@ -280,14 +314,65 @@ impl Support {
         Ok(plan)
     }
 
-    async fn delete_topic(&self, topic: TopicId) -> Result<(), Refusal> {
+    /// See `data_directory` for what stands on the disk meanwhile.
+    async fn delete_topic(self: &Arc<Self>, topic: TopicId) -> Result<(), Refusal> {
+        let one = self.deleting.lock().await;
+        let is_there = |image: &Image| image.topic(topic).is_some();
+        if self.control.read(is_there)
+            && let Err(error) = self.on_disk(topic, data_directory::mark_deletion).await
+        {
+            // A disk that takes nothing more must still be able to delete. Only should a crash come
+            // before the folders are gone do they stay.
+            tracing::warn!(%topic, %error, "a deletion could not be marked");
+        }
         let decided = self
             .control
             .decide(move |image| Ok((decisions::delete_topic(image, topic)?, ())))
             .await;
+        if let Err(ControlError::Refused(_) | ControlError::Overloaded) = &decided
+            && self.control.read(is_there)
+            && let Err(error) = self.on_disk(topic, data_directory::unmark_deletion).await
+        {
+            tracing::warn!(%topic, %error, "the mark of a refused deletion stays until the next start");
+        }
+        drop(one);
         let (index, ()) = decided.map_err(refusal)?;
         self.everyone_knows(index).await;
+        tokio::spawn(Arc::clone(self).finish_deletion(topic));
         Ok(())
+    }
+
+    /// Waits until no core has anything of a deleted topic, then removes what is left of it.
+    async fn finish_deletion(self: Arc<Self>, topic: TopicId) {
+        let (mut pause, pause_max) = DELETION_CHECK;
+        while !self.has_let_go(topic).await {
+            tokio::time::sleep(pause).await;
+            pause = (pause * 2).min(pause_max);
+        }
+        if let Err(error) = self.on_disk(topic, data_directory::finish_deletion).await {
+            tracing::warn!(%topic, %error, "what is left of a deleted topic is left to the next start");
+        }
+    }
+
+    async fn has_let_go(&self, topic: TopicId) -> bool {
+        for core in &self.cores {
+            let (answer, wait) = reply();
+            let asked = core.send(ToCore::HasLetGo(topic, answer)).await;
+            if asked.is_err() || !wait.await.unwrap_or(false) {
+                return false;
+            }
+        }
+        true
+    }
+
+    async fn on_disk(
+        &self,
+        topic: TopicId,
+        act: fn(&Path, TopicId) -> io::Result<()>,
+    ) -> io::Result<()> {
+        let root = self.options.data_dir.clone();
+        let done = tokio::task::spawn_blocking(move || act(&root, topic)).await;
+        done.map_err(io::Error::other)?
     }
 
     /// Waits until every core has taken the entry in: what is answered after it is seen everywhere.

@@ -258,6 +258,15 @@ impl CoreState {
         self.open_next(now, effects);
     }
 
+    /// Whether nothing of a deleted topic is left here: its folders are gone, and nothing will make
+    /// them again.
+    pub fn has_let_go(&self, topic: TopicId) -> bool {
+        let of_it = || partitions_of(topic);
+        self.image.topic(topic).is_none()
+            && self.replicas.range(of_it()).next().is_none()
+            && self.removing.range(of_it()).next().is_none()
+    }
+
     fn on_begun(&mut self, partition: PartitionId, now: Now, effects: &mut Effects) {
         if let Some(replica) = self.replicas.get_mut(&partition) {
             replica.set_begun();
@@ -279,6 +288,11 @@ impl CoreState {
 
     /// Some logs at a time, round and round: rolling by age, retention, checkpoints.
     pub(super) fn look_after_logs(&mut self, now: Now, effects: &mut Effects) {
+        // A removal that the disk refused is tried again.
+        for replica in self.removing.values_mut() {
+            let mut disk = queue(&mut self.operations, effects);
+            replica.log.tick(now, &mut disk);
+        }
         let from = self.upkeep_cursor.map_or(Bound::Unbounded, Bound::Excluded);
         let turn = self
             .replicas

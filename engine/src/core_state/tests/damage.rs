@@ -231,3 +231,21 @@ fn offsets_of_a_topic_deleted_while_nobody_coordinated_go_at_the_next_start() {
         assert_eq!(broker.committed(coordinator).unwrap(), [BILLS]);
     }
 }
+
+#[test]
+fn a_removal_that_the_disk_refuses_is_tried_again() {
+    let orders = partition(ORDERS, 0);
+    let mut broker = with_snapshot();
+    let is_it = |request: &DiskRequest| matches!(request, DiskRequest::RemoveFolder { .. });
+    let disk = broker.disks.get_mut(&orders).unwrap();
+    disk.fail_next = Some((is_it, DiskError::Failed("EIO".into())));
+    assert!(!broker.core.has_let_go(ORDERS));
+    broker.delete(ORDERS);
+    assert!(!broker.core.has_let_go(ORDERS));
+    broker.run();
+    assert!(broker.files(orders).is_some());
+    assert!(!broker.core.has_let_go(ORDERS));
+    broker.pass_ms(2_000);
+    assert_eq!(broker.files(orders), None);
+    assert!(broker.core.has_let_go(ORDERS));
+}
