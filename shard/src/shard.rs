@@ -345,7 +345,7 @@ impl Shard {
                 let _ = reply.send(has);
             }
             ToCore::Report(reply) => drop(reply.send(self.report())),
-            ToCore::Stop => self.stopping.give(),
+            ToCore::Stop => self.stopping.set(true),
         }
         None
     }
