@@ -9,7 +9,7 @@ use corelog_batch::{BatchBuilder, BatchHeader, BatchOptions};
 
 use super::{CoreState, ReadPurpose};
 use crate::effect::{Effect, Effects, Report};
-use crate::group::{AppendToken, Coordinator, GroupEffect, GroupEffects, GroupRecord};
+use crate::group::{AppendToken, Coordinator, GroupEffect, GroupEffects, GroupLoad, GroupRecord};
 use crate::identity::{Offset, PartitionId, TopicId};
 use crate::limits::{BATCH_BYTES_MAX, BATCH_OPENED_BYTES_MAX, SCAN_READ_BYTES};
 use crate::log::{LogFault, LogPhase, Pieces, Started};
@@ -42,7 +42,7 @@ impl CoreState {
         effects: &mut Effects,
     ) {
         let partition = request.coordinator;
-        let Some(state) = self.coordinators.get_mut(&partition) else {
+        let Some(state) = self.coordinator(partition) else {
             return self.reply(id, Err(self.no_coordinator(partition)), effects);
         };
         if state.broken {
@@ -51,6 +51,15 @@ impl CoreState {
         let mut out = GroupEffects::new();
         state.coordinator.handle(id, request, now, &mut out);
         self.perform_group(partition, out, now, effects);
+    }
+
+    /// The coordinator of a partition, told what the core's others hold.
+    fn coordinator(&mut self, partition: PartitionId) -> Option<&mut CoordinatorState> {
+        let others = self.coordinators.iter().filter(|(of, _)| **of != partition);
+        let elsewhere: GroupLoad = others.map(|(_, state)| state.coordinator.load()).sum();
+        let state = self.coordinators.get_mut(&partition)?;
+        state.coordinator.set_elsewhere(elsewhere);
+        Some(state)
     }
 
     /// Why nobody coordinates for a partition.
@@ -86,7 +95,7 @@ impl CoreState {
         now: Now,
     ) -> GroupEffects {
         let mut out = GroupEffects::new();
-        if let Some(state) = self.coordinators.get_mut(&partition) {
+        if let Some(state) = self.coordinator(partition) {
             state.coordinator.appended(token, outcome, now, &mut out);
         }
         out
@@ -106,7 +115,7 @@ impl CoreState {
             .map(|(partition, _)| *partition)
             .collect();
         for partition in partitions {
-            let Some(state) = self.coordinators.get_mut(&partition) else {
+            let Some(state) = self.coordinator(partition) else {
                 continue;
             };
             let mut out = GroupEffects::new();

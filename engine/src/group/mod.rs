@@ -24,6 +24,7 @@ mod describe;
 mod effect;
 mod expiry;
 mod join;
+mod load;
 mod offsets;
 mod outcome;
 mod outstanding;
@@ -44,6 +45,7 @@ use alloc::vec::Vec;
 use bytes::Bytes;
 
 pub use effect::{AppendToken, GroupEffect, GroupEffects, GroupRecord};
+pub use load::GroupLoad;
 pub use replay::ReplayError;
 pub use settings::Settings;
 
@@ -88,6 +90,8 @@ pub struct Coordinator {
     forgetting_failed: Option<Monotonic>,
     /// What all groups take, in bytes, about.
     bytes: usize,
+    /// What the other coordinators of the core hold.
+    elsewhere: GroupLoad,
 }
 
 impl Coordinator {
@@ -106,6 +110,7 @@ impl Coordinator {
             forgetting: BTreeSet::new(),
             forgetting_failed: None,
             bytes: 0,
+            elsewhere: GroupLoad::default(),
         }
     }
 
@@ -169,7 +174,7 @@ impl Coordinator {
         if !self.groups.contains_key(&name) {
             let answer = match self.answer_without_group(&request.action) {
                 Some(answer) => answer,
-                None if self.groups.len() >= self.settings.groups_max => Err(Rejection::Overloaded),
+                None if self.is_full() => Err(Rejection::Overloaded),
                 None => {
                     let group = Group::new(name.clone());
                     self.bytes += group.bytes;
@@ -323,6 +328,11 @@ impl Coordinator {
         self.service == Service::Serving
     }
 
+    /// Whether there is no room for another group.
+    fn is_full(&self) -> bool {
+        self.elsewhere.groups + self.groups.len() >= self.settings.groups_max
+    }
+
     /// Refuses what cannot be looked at.
     fn admit(&self, request: &GroupRequest) -> Result<(), Rejection> {
         match self.service {
@@ -334,7 +344,8 @@ impl Coordinator {
         if !is_listing && (request.group.is_empty() || request.group.len() > NAME_BYTES_MAX) {
             return Err(Rejection::InvalidGroupId);
         }
-        if self.outstanding.requests_waiting() >= self.settings.requests_waiting_max {
+        let waiting = self.elsewhere.requests + self.outstanding.requests_waiting();
+        if waiting >= self.settings.requests_waiting_max {
             return Err(Rejection::CoordinatorUnavailable);
         }
         match &request.action {
@@ -439,13 +450,13 @@ impl Coordinator {
         let Some(group) = self.groups.get_mut(name) else {
             return;
         };
-        let bytes_elsewhere = self.bytes - group.bytes;
+        let bytes_of_others = self.bytes - group.bytes;
         let mut turn = Turn {
             settings: &self.settings,
             outstanding: &mut self.outstanding,
             clock: &self.clock,
             forgetting: &self.forgetting,
-            bytes_elsewhere,
+            bytes_elsewhere: self.elsewhere.bytes + bytes_of_others,
             now,
             out,
         };
@@ -453,7 +464,7 @@ impl Coordinator {
         if group.planned_wake.is_none() && group.wanted_wake.is_none() {
             group.plan_wakes(&turn);
         }
-        self.bytes = bytes_elsewhere + group.bytes;
+        self.bytes = bytes_of_others + group.bytes;
         if group.is_void() {
             return self.remove_group(name);
         }
@@ -502,7 +513,7 @@ impl Coordinator {
             outstanding: &mut self.outstanding,
             clock: &self.clock,
             forgetting: &self.forgetting,
-            bytes_elsewhere: self.bytes,
+            bytes_elsewhere: self.elsewhere.bytes + self.bytes,
             now,
             out,
         }
@@ -518,7 +529,7 @@ impl Coordinator {
             outstanding: &mut self.outstanding,
             clock: &self.clock,
             forgetting: &self.forgetting,
-            bytes_elsewhere: self.bytes,
+            bytes_elsewhere: self.elsewhere.bytes + self.bytes,
             now,
             out,
         };

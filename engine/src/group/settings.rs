@@ -1,4 +1,9 @@
-//! What an operator may set, and the bounds of one coordinator.
+//! What an operator may set, and the bounds of coordinators.
+//!
+//! Groups, their bytes and their requests are bounded for all coordinators of a core together
+//! ([`super::GroupLoad`]). Appends are bounded for each coordinator, since each waits for the disk of
+//! its own partition: a core has [`OFFSETS_TOPIC_PARTITIONS`](crate::limits::OFFSETS_TOPIC_PARTITIONS)
+//! of them at most.
 
 use core::ops::RangeInclusive;
 
@@ -23,7 +28,7 @@ pub const WAKES_PER_TICK_MAX: usize = 256;
 /// Most offsets removed by one append.
 pub const REMOVALS_PER_APPEND_MAX: usize = 4_096;
 
-/// Settings and bounds of one coordinator. All are `start` settings.
+/// Settings and bounds of coordinators. All are `start` settings.
 #[derive(Clone, Debug)]
 pub struct Settings {
     /// An empty group waits this long for further members after its first one (Kafka:
@@ -39,7 +44,7 @@ pub struct Settings {
     pub first_expiry_ms: u64,
     /// Accepted session timeouts, in milliseconds.
     pub session_timeout_ms: RangeInclusive<u32>,
-    /// Most groups.
+    /// Most groups on one core.
     pub groups_max: usize,
     /// Most members of one group, those that have only been given an id included.
     pub members_max: usize,
@@ -47,7 +52,7 @@ pub struct Settings {
     pub offsets_max: usize,
     /// Most bytes that the members of one group may bring: ids, protocols, metadata.
     pub group_members_bytes_max: usize,
-    /// Most bytes of all groups, members and offsets together.
+    /// Most bytes of all groups on one core, members and offsets together.
     pub bytes_max: usize,
     /// Most bytes of one append.
     pub append_bytes_max: usize,
@@ -55,7 +60,7 @@ pub struct Settings {
     pub appends_waiting_max: usize,
     /// Most bytes of appends not yet reported back.
     pub append_bytes_waiting_max: usize,
-    /// Most requests not yet answered.
+    /// Most requests on one core not yet answered.
     pub requests_waiting_max: usize,
     /// A snapshot is due after this many bytes of records, or twice its own size if that is more.
     pub snapshot_interval_bytes: u64,

@@ -73,10 +73,12 @@ pub struct Broker {
 impl Broker {
     /// A broker with the offsets topic, `orders` and `bills`, of two partitions each.
     pub fn new() -> Self {
-        Self::with(CoreSettings::new(BROKER, CORE))
+        Self::with(|_| {})
     }
 
-    pub fn with(settings: CoreSettings) -> Self {
+    pub fn with(change: impl FnOnce(&mut CoreSettings)) -> Self {
+        let mut settings = CoreSettings::new(BROKER, CORE);
+        change(&mut settings);
         let mut broker = Self {
             core: CoreState::new(
                 settings.clone(),
@@ -329,19 +331,34 @@ impl Broker {
 
     /// Commits an offset of `of` in the group that this partition of the offsets topic keeps.
     pub fn commit_offset(&mut self, coordinator: u32, of: PartitionId) -> Result<(), Rejection> {
+        self.commit_noted(coordinator, of, "")
+    }
+
+    /// As [`Broker::commit_offset`], with a client's note.
+    pub fn commit_noted(
+        &mut self,
+        coordinator: u32,
+        of: PartitionId,
+        note: &str,
+    ) -> Result<(), Rejection> {
         let commit = Commit {
             fence: None,
             offsets: std::vec![OffsetToCommit {
                 partition: of,
                 offset: Offset(1),
                 leader_epoch: None,
-                metadata: String::new(),
+                metadata: note.to_string(),
             }],
         };
         match self.group(coordinator, GroupAction::Commit(commit))? {
             GroupResponse::Committed(each) => each[0].1,
             other => panic!("{other:?}"),
         }
+    }
+
+    /// Removes the group.
+    pub fn delete_group(&mut self, coordinator: u32) -> Result<(), Rejection> {
+        self.group(coordinator, GroupAction::Delete).map(drop)
     }
 
     /// Topics of which the group has offsets.

@@ -2,5 +2,6 @@
 #![allow(clippy::unwrap_used, clippy::panic)]
 
 mod damage;
+mod groups;
 mod harness;
 mod look_ups;
