@@ -486,6 +486,15 @@ impl World {
             self.on_lost(id, asked);
         }
         let after = self.chance.skewed(2_000_000);
+            Report::ProducersRebuilt(partition, what) => {
+                // A read of the snapshot that failed is such a fault, too.
+                let excused = self.disk.refused.contains(partition) || !self.is_strict(*partition);
+                hold(
+                    excused,
+                    "producers are rebuilt only after a fault of their disk",
+                    || format!("{partition}: {what}"),
+                )
+            }
         self.schedule(after, Coming::Start);
     }
 
