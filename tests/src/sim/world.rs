@@ -450,6 +450,15 @@ impl World {
                 let excused = self.disk.refused.contains(partition) || !self.is_strict(*partition);
                 hold(excused, RULE_STOPPED, || format!("{partition}: {what}"))
             }
+            Report::ProducersRebuilt(partition, what) => {
+                // A read of the snapshot that failed is such a fault, too.
+                let excused = self.disk.refused.contains(partition) || !self.is_strict(*partition);
+                hold(
+                    excused,
+                    "producers are rebuilt only after a fault of their disk",
+                    || format!("{partition}: {what}"),
+                )
+            }
             Report::Recovered {
                 partition,
                 scanned_bytes,
@@ -486,15 +495,6 @@ impl World {
             self.on_lost(id, asked);
         }
         let after = self.chance.skewed(2_000_000);
-            Report::ProducersRebuilt(partition, what) => {
-                // A read of the snapshot that failed is such a fault, too.
-                let excused = self.disk.refused.contains(partition) || !self.is_strict(*partition);
-                hold(
-                    excused,
-                    "producers are rebuilt only after a fault of their disk",
-                    || format!("{partition}: {what}"),
-                )
-            }
         self.schedule(after, Coming::Start);
     }
 
