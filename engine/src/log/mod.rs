@@ -27,6 +27,7 @@ mod append;
 mod batch_check;
 mod checkpoint;
 mod close;
+mod crc_combine;
 mod cut;
 mod find_time;
 mod frame;

@@ -20,6 +20,7 @@ use core::ops::Range;
 
 use bytes::{Bytes, BytesMut};
 
+use super::crc_combine::combine;
 use super::settings::LogSettings;
 use crate::disk::{OperationId, Space};
 use crate::identity::Offset;
@@ -386,6 +387,12 @@ impl Tail {
         let step = block_end(from.clamp(least.max(BLOCK), most.max(BLOCK)));
         let to = (from + step).min(block_end(settings.segment_bytes_max));
         let room = from - block_end(self.end);
+        // A write that reaches into a stretch waits for it. Room is found quicker than it fills, so
+        // large writes keep off it by beginning it a little further ahead.
+        let from = match space {
+            Space::Reserved if room == 0 => block_end(from + step / 4),
+            _ => from,
+        };
         (room < step / 2 && from < to).then_some((from..to, space))
     }
 
@@ -443,10 +450,10 @@ impl Tail {
 /// CRC-32C of `crc`'s bytes and a batch behind them. A batch carries the CRC of all but its first bytes,
 /// so those of a large one need not be read again.
 pub(super) fn add_batch_crc(crc: u32, batch: &[u8], batch_crc: u32) -> u32 {
-    const COMBINE_BYTES_MIN: usize = 32 << 10;
+    const COMBINE_BYTES_MIN: usize = 16 << 10;
     let covered = corelog_batch::CRC_COVERS_FROM;
     match batch.get(..covered) {
-        Some(head) if batch.len() >= COMBINE_BYTES_MIN => crc32c::crc32c_combine(
+        Some(head) if batch.len() >= COMBINE_BYTES_MIN => combine(
             crc32c::crc32c_append(crc, head),
             batch_crc,
             batch.len() - covered,

@@ -59,8 +59,10 @@ fn large_batches_are_written_side_by_side() {
     assert!(writes.iter().all(|(_, bytes)| *bytes > 1_000_000));
     // The last of them to land moves nothing before the others have.
     harness.complete_where(|request| request.write_bytes() > 0);
-    let at = harness.disk.waiting.len() - 1;
+    let is_write = |(_, request): &(_, DiskRequest)| request.write_bytes() > 0;
+    let at = harness.disk.waiting.iter().rposition(is_write).unwrap();
     harness.complete(at);
+    assert_eq!(harness.durable, Offset(2));
     harness.run();
     assert_eq!(harness.durable, Offset(7));
     harness.assert_holds_all(0);
