@@ -148,6 +148,8 @@ rejections! {
     OffsetNotAvailable, 78, 503, "offset_not_available", Later, "the offset is not committed yet; try again shortly";
     /// The joining member must come back with the id it was given.
     MemberIdRequired, 79, 409, "member_id_required", Later, "join again with the member id given";
+    /// The group has as many members, or as much of them, as it may.
+    GroupFull, 81, 409, "group_max_size_reached", Never, "the group has as many members as it may; let some leave, or use another group";
     /// Another member took this static id.
     FencedInstanceId, 82, 409, "fenced_instance_id", Never, "another member has this static id now";
     /// A record that the topic's rules refuse.

@@ -83,14 +83,15 @@ impl Group {
         }
         let is_new = replaced.is_none() && !is_given;
         if is_new && self.members.len() + self.given_ids.len() >= turn.settings.members_max {
-            return Err(Rejection::Overloaded);
+            return Err(Rejection::GroupFull);
         }
         let more = Member::new(join.clone(), turn.now.monotonic).bytes(&join.new_member_id);
         let before = replaced.and_then(|id| Some(self.members.get(id)?.bytes(id)));
         let more = more.saturating_sub(before.unwrap_or(0));
-        if self.members_bytes + self.returns_bytes + more > turn.settings.group_members_bytes_max
-            || turn.bytes_elsewhere + self.bytes + more > turn.settings.bytes_max
-        {
+        if self.members_bytes + self.returns_bytes + more > turn.settings.group_members_bytes_max {
+            return Err(Rejection::GroupFull);
+        }
+        if turn.bytes_elsewhere + self.bytes + more > turn.settings.bytes_max {
             return Err(Rejection::Overloaded);
         }
         Ok(())

@@ -54,6 +54,8 @@ pub(super) async fn answer(asked: Result<Asked, Rejection>) -> GroupAnswer {
     });
     answer.map_err(|rejection| match rejection {
         Rejection::NotLeader | Rejection::UnknownTopicOrPartition => Rejection::NotCoordinator,
+        // 89 makes consumers give up; this one they try again in every call of a group.
+        Rejection::Overloaded => Rejection::CoordinatorUnavailable,
         other => other,
     })
 }

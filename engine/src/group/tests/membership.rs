@@ -367,7 +367,7 @@ fn joins_out_of_bounds_are_refused() {
     );
     assert_eq!(world.coordinator.size().0, 0);
     world.stable("g", &["a", "b"]);
-    assert_eq!(refused(&mut world, "g", join("c")), Rejection::Overloaded);
+    assert_eq!(refused(&mut world, "g", join("c")), Rejection::GroupFull);
     world.commit("h", None, 1).unwrap();
     assert_eq!(refused(&mut world, "i", join("c")), Rejection::Overloaded);
     assert_eq!(world.commit("i", None, 1), Err(Rejection::Overloaded));
