@@ -6,6 +6,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use clap::{Parser, ValueEnum};
 use corelog_tests::sim::plan::{Mode, Options};
+use corelog_tests::sim::teeth::Tooth;
 use corelog_tests::sim::{self, Outcome};
 
 /// Runs seeds of the simulated broker and tells of the first rule that does not hold.
@@ -26,6 +27,9 @@ struct Arguments {
     /// Only this kind of faults; otherwise the seed decides.
     #[arg(long, value_enum)]
     mode: Option<ModeArgument>,
+    /// Break this promise in secret: a rule should not hold.
+    #[arg(long, value_enum)]
+    tooth: Option<Tooth>,
     /// Seeds that run at the same time.
     #[arg(long, default_value_t = 2)]
     threads: u64,
@@ -89,7 +93,7 @@ fn run_seeds(arguments: &Arguments, shared: &Shared, tells: bool) {
             ModeArgument::Crash => Mode::Crash,
             ModeArgument::Media => Mode::Media,
         }),
-        ..Options::default()
+        tooth: arguments.tooth,
     };
     let is_terminal = std::io::stderr().is_terminal();
     while !shared.is_over.load(Ordering::Relaxed) {

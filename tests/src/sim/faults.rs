@@ -24,8 +24,6 @@ pub struct Faults {
     pub lost_one_in: u64,
     /// Writes that land elsewhere.
     pub misdirected_one_in: u64,
-    /// Nobody is told which partitions were damaged: the checker must find out.
-    pub is_secret: bool,
 }
 
 impl Faults {

@@ -28,6 +28,7 @@ mod membership;
 pub mod plan;
 mod producing;
 mod reading;
+pub mod teeth;
 pub mod trace;
 pub mod violation;
 pub mod world;

@@ -13,6 +13,7 @@ use super::asked::Asked;
 use super::batches::{self, Signature, sequence_after};
 use super::clients::{mismatched, unexpected};
 use super::ledger::SentIndex;
+use super::teeth::Tooth;
 use super::violation::{Checked, Violation, hold};
 use super::world::World;
 
@@ -264,7 +265,22 @@ impl World {
             leader_epoch: epoch.filter(|_| says_epoch),
             deadline: Monotonic(self.now_us).plus_ms(patience_ms),
         });
-        self.ask(request, asked)
+        let end_before = self.log_end(target);
+        self.ask(request, asked)?;
+        match (end_before, self.log_end(target)) {
+            (Some(before), Some(after))
+                if before < after && self.breaks(Tooth::AcknowledgesEarly) =>
+            {
+                self.ledger.acknowledge(sent, before, 0)
+            }
+            _ => Ok(()),
+        }
+    }
+
+    /// One past what the core has taken for a partition, durable or not.
+    fn log_end(&self, partition: PartitionId) -> Option<u64> {
+        let core = &self.life.as_ref()?.core;
+        core.describe(partition).map(|ends| ends.log_end.get())
     }
 
     pub(super) fn on_published(
@@ -307,6 +323,18 @@ impl World {
             "nothing is kept in an epoch that has not begun",
             || format!("{partition}: {published:?}"),
         )?;
+        if !published.repeat {
+            let here = (self.lives(), published.leader_epoch);
+            let before = self.epochs.insert(partition, here);
+            hold(
+                before.is_none_or(|(life, epoch)| match life == here.0 {
+                    true => epoch == here.1,
+                    false => epoch < here.1,
+                }),
+                "every process keeps what it takes in an epoch of its own",
+                || format!("{partition}: {here:?} after {before:?}"),
+            )?;
+        }
         if let Some(producer) = self.clients.producer(client)
             && producer.settle(id, Fate::Kept).is_some()
         {

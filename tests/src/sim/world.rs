@@ -9,7 +9,7 @@ use std::collections::BTreeMap;
 use corelog_engine::core_state::CoreState;
 use corelog_engine::disk::{DiskLevel, OperationId};
 use corelog_engine::effect::{Effect, Effects, Event, Report};
-use corelog_engine::identity::PartitionId;
+use corelog_engine::identity::{LeaderEpoch, PartitionId};
 use corelog_engine::log::LogPhase;
 use corelog_engine::metadata::{MetadataRecord, OFFSETS_TOPIC};
 use corelog_engine::request::{Request, RequestId};
@@ -24,6 +24,7 @@ use super::disk::{Disk, partition_of};
 use super::group_ledger::GroupLedger;
 use super::ledger::Ledger;
 use super::plan::Plan;
+use super::teeth::Tooth;
 use super::trace::Trace;
 use super::violation::{Checked, hold};
 
@@ -85,6 +86,8 @@ pub struct World {
     pub(super) clients: Clients,
     pub(super) ledger: Ledger,
     pub(super) groups: GroupLedger,
+    /// The process and epoch in which each partition last took something.
+    pub(super) epochs: BTreeMap<PartitionId, (u64, LeaderEpoch)>,
     pub(super) requests: BTreeMap<RequestId, Asked>,
     last_request: u64,
     was_clean_stop: bool,
@@ -98,6 +101,9 @@ pub struct World {
 
 /// Longest time that a stop in order may take, in microseconds.
 const STOP_US_MAX: u64 = 120_000_000;
+
+/// What the wall's clock says at the start, in milliseconds.
+const WALL_BASE_MS: u64 = 1_700_000_000_000;
 
 const RULE_STOPPED: &str = "a log stops only for a fault of its disk";
 
@@ -116,7 +122,7 @@ impl World {
             chance,
             trace,
             now_us: 1_000_000,
-            wall_ms: 1_700_000_000_000,
+            wall_ms: WALL_BASE_MS,
             queue: BTreeMap::new(),
             order: 0,
             life: None,
@@ -125,6 +131,7 @@ impl World {
             control: ControlPlane::default(),
             ledger: Ledger::default(),
             groups: GroupLedger::default(),
+            epochs: BTreeMap::new(),
             requests: BTreeMap::new(),
             last_request: 0,
             was_clean_stop: false,
@@ -134,6 +141,7 @@ impl World {
             plan,
         };
         world.disk.faults = world.plan.faults;
+        world.disk.lies.tooth = world.plan.tooth;
         world.schedule(0, Coming::Start);
         world.populate();
         world
@@ -145,6 +153,27 @@ impl World {
             monotonic: Monotonic(self.now_us),
             wall: Wall(self.wall_ms + self.now_us / 1_000),
         }
+    }
+
+    /// The clocks as the core sees them.
+    fn core_now(&self) -> Now {
+        let now = self.now();
+        let us = match self.plan.tooth {
+            Some(Tooth::StepsBack) => {
+                let stepped_us = self.wall_ms as i64 - WALL_BASE_MS as i64;
+                self.now_us.saturating_add_signed(stepped_us * 1_000)
+            }
+            _ => self.now_us,
+        };
+        Now {
+            monotonic: Monotonic(us),
+            ..now
+        }
+    }
+
+    /// Whether a promise is broken in secret.
+    pub(super) fn breaks(&self, tooth: Tooth) -> bool {
+        self.plan.tooth == Some(tooth)
     }
 
     pub(super) fn schedule(&mut self, after_us: u64, coming: Coming) {
@@ -213,10 +242,12 @@ impl World {
             Coming::Metadata(life) if life == self.lives => self.hear()?,
             Coming::Tick(life) if life == self.lives && self.life.is_some() => {
                 self.note(&[2], || "tick".to_string());
-                if let Some(life) = &mut self.life {
-                    life.tick_at = u64::MAX;
+                if !self.breaks(Tooth::LosesTicks) {
+                    if let Some(life) = &mut self.life {
+                        life.tick_at = u64::MAX;
+                    }
+                    self.step(Event::Tick)?;
                 }
-                self.step(Event::Tick)?;
             }
             Coming::Proposal(record) => self.decide(record),
             Coming::Turn(client) => self.turn(client)?,
@@ -284,7 +315,9 @@ impl World {
     fn start(&mut self) -> Checked {
         self.lives += 1;
         self.groups.restart();
-        self.control.start_broker(&mut self.chance);
+        if !self.breaks(Tooth::KeepsEpochs) {
+            self.control.start_broker(&mut self.chance);
+        }
         self.open_new_partitions();
         let gone: Vec<PartitionId> = self
             .ledger
@@ -296,7 +329,7 @@ impl World {
         let mut effects = Effects::new();
         let (settings, image) = (self.plan.core.clone(), self.control.image.clone());
         self.note(&[5], || "starts".to_string());
-        let core = CoreState::new(settings, image, self.now(), &mut effects);
+        let core = CoreState::new(settings, image, self.core_now(), &mut effects);
         let steps_left = match self.is_ending {
             true => u64::MAX,
             false => self.chance.between(1, 2 * self.plan.life_steps),
@@ -331,7 +364,7 @@ impl World {
     /// The core takes one step; then its effects are dealt out, all of them unless the process ends
     /// in the middle.
     pub(super) fn step(&mut self, event: Event) -> Checked {
-        let now = self.now();
+        let now = self.core_now();
         let Some(life) = &mut self.life else {
             return Ok(());
         };
@@ -386,10 +419,12 @@ impl World {
     }
 
     fn arm_tick(&mut self) {
+        let core_now_us = self.core_now().monotonic.0;
         let Some(life) = &mut self.life else {
             return;
         };
-        let wake = life.core.next_wake().0.max(self.now_us);
+        let wakes_in = life.core.next_wake().0.saturating_sub(core_now_us);
+        let wake = self.now_us.saturating_add(wakes_in);
         if wake < life.tick_at {
             life.tick_at = wake;
             let late = self.chance.skewed(20_000);
@@ -558,10 +593,9 @@ impl World {
         }
         if self.chance.one_in(self.plan.wall_step_one_in) {
             let step = self.chance.skewed(36 * 3_600_000);
-            let base = 1_700_000_000_000;
             self.wall_ms = match self.chance.one_in(2) {
-                true => base + step,
-                false => base - step,
+                true => WALL_BASE_MS + step,
+                false => WALL_BASE_MS - step,
             };
             self.note(&[16], || "the wall's clock steps".to_string());
         }
