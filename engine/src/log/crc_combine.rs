@@ -59,7 +59,7 @@ mod tests {
 
     #[test]
     fn combined_is_as_if_read_in_one_go() {
-        let bytes: Vec<u8> = (0..300_000_u32).map(|at| (at * 31 >> 3) as u8).collect();
+        let bytes: Vec<u8> = (0..300_000_u32).map(|at| ((at * 31) >> 3) as u8).collect();
         for cut in [0, 1, 7, 61, 4_096, 99_999, 299_999, 300_000] {
             let (first, second) = bytes.split_at(cut);
             let combined = combine(crc32c::crc32c(first), crc32c::crc32c(second), second.len());
