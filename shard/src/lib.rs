@@ -10,6 +10,7 @@ pub mod data_directory;
 pub mod disk;
 pub mod mesh;
 pub mod support;
+pub mod stop_signal;
 pub mod shard;
 pub mod kafka;
 pub mod http;

@@ -31,6 +31,7 @@ use corelog_engine::time::{Monotonic, Now};
 
 use crate::disk::Disk;
 use crate::mesh::{CoreReport, CoreSenders, Face, ToCore, ToSupport, TopicAnswer};
+use crate::stop_signal::{StopSignal, StopWait};
 use crate::uring::channel::{
     LocalReply, LocalReplyReceiver, Reply, ReplyReceiver, SendError, Sender, local_reply, reply,
 };
@@ -44,6 +45,10 @@ const INSPECTION_TURN_BYTES: usize = 256 << 10;
 
 /// Whoever waits for room in the budget asks again after this long.
 const BUDGET_RETRY: Duration = Duration::from_millis(1);
+
+/// A core that has stopped lets its HTTP connections take their last answers for this long, in
+/// milliseconds.
+const LAST_ANSWERS_MS: u64 = 500;
 
 /// What every connection of a broker needs to know.
 #[derive(Clone, Debug)]
@@ -88,7 +93,7 @@ pub struct Shard {
     barriers: RefCell<Vec<Reply<()>>>,
     level: Cell<DiskLevel>,
     connections: [Cell<usize>; 2],
-    stopping: Cell<bool>,
+    stopping: Rc<StopSignal>,
     settings: FaceSettings,
 }
 
@@ -124,7 +129,7 @@ impl Shard {
             barriers: RefCell::default(),
             level: Cell::new(DiskLevel::Normal),
             connections: [Cell::new(0), Cell::new(0)],
-            stopping: Cell::new(false),
+            stopping: Rc::default(),
             settings,
         });
         shard.perform(&mut effects);
@@ -159,7 +164,12 @@ impl Shard {
 
     /// Whether the core takes no more work.
     pub fn is_stopping(&self) -> bool {
-        self.stopping.get()
+        self.stopping.is_given()
+    }
+
+    /// Ready once the core takes no more work.
+    pub fn until_stopping(&self) -> StopWait {
+        self.stopping.wait()
     }
 
     /// Takes an event to its effects and performs them.
@@ -345,7 +355,7 @@ impl Shard {
                 let _ = reply.send(has);
             }
             ToCore::Report(reply) => drop(reply.send(self.report())),
-            ToCore::Stop => self.stopping.set(true),
+            ToCore::Stop => self.stopping.give(),
         }
         None
     }
@@ -355,7 +365,7 @@ impl Shard {
         let mut state = self.state.borrow_mut();
         let budget = (state.budget().used_bytes(), state.budget().limit_bytes());
         CoreReport {
-            is_ready: state.is_ready() && !self.stopping.get(),
+            is_ready: state.is_ready() && !self.is_stopping(),
             opened: state.opened(),
             counters: state.counters().clone(),
             budget_bytes: budget,
@@ -490,12 +500,17 @@ impl Shard {
     }
 
     /// Finishes every log: refuses new publishes, writes checkpoints and clean marks. Comes back
-    /// when that is done, or after `patience`.
+    /// when that is done and the last HTTP answers are taken, or after `patience`.
     pub async fn finish(self: &Rc<Self>, patience: Duration) {
-        self.stopping.set(true);
+        self.stopping.give();
         self.step(Event::Stop);
         let end = self.now().monotonic.plus_ms(patience.as_millis() as u64);
         while !self.state.borrow().is_stopped() && self.now().monotonic < end {
+            sleep(Duration::from_millis(1)).await;
+        }
+        // Their connections end by themselves; a client that does not take its answer is not waited for.
+        let end = end.min(self.now().monotonic.plus_ms(LAST_ANSWERS_MS));
+        while self.connections(Face::Http) > 0 && self.now().monotonic < end {
             sleep(Duration::from_millis(1)).await;
         }
     }

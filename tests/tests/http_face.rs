@@ -551,6 +551,47 @@ fn a_request_id_comes_back_and_pipelined_requests_are_answered_in_order() {
 
 #[test]
 #[ignore = "needs the release binary: ./test --only http"]
+fn a_graceful_stop_closes_idle_connections_and_says_so_with_the_last_answer() {
+    let mut face = Face::start();
+    face.post("/v1/topics", json!({ "name": "t" }));
+    let connect = || {
+        let stream = TcpStream::connect(face.broker.http_address()).unwrap();
+        stream
+            .set_read_timeout(Some(Duration::from_secs(30)))
+            .unwrap();
+        stream
+    };
+    let mut idle = connect();
+    idle.write_all(b"GET /health/live HTTP/1.1\r\nhost: x\r\n\r\n")
+        .unwrap();
+    let mut some = [0; 4096];
+    let count = idle.read(&mut some).unwrap();
+    let live = String::from_utf8_lossy(&some[..count]).to_ascii_lowercase();
+    assert!(!live.contains("connection: close"), "{live}");
+    let mut silent = connect();
+    let mut waiting = connect();
+    let body = r#"{"topic":"t","max_messages":1,"max_wait_ms":30000}"#;
+    let head = "POST /v1/groups/g/messages:fetch HTTP/1.1\r\nhost: x\r\n\
+                content-type: application/json";
+    let request = format!("{head}\r\ncontent-length: {}\r\n\r\n{body}", body.len());
+    waiting.write_all(request.as_bytes()).unwrap();
+    // Long enough for the fetch to wait, short beside how long it would.
+    std::thread::sleep(Duration::from_millis(500));
+    assert!(face.broker.stop().unwrap().success());
+    assert_eq!(idle.read(&mut some).unwrap(), 0);
+    assert_eq!(silent.read(&mut some).unwrap(), 0);
+    let mut last = String::new();
+    waiting.read_to_string(&mut last).unwrap();
+    assert!(last.starts_with("HTTP/1.1 "), "{last:?}");
+    assert!(
+        last.to_ascii_lowercase()
+            .contains("\r\nconnection: close\r\n"),
+        "{last}"
+    );
+}
+
+#[test]
+#[ignore = "needs the release binary: ./test --only http"]
 fn metrics_count_what_was_published() {
     let mut face = Face::start();
     face.post("/v1/topics", json!({ "name": "t" }));

@@ -20,6 +20,8 @@ use super::error_code;
 const MEMBER_ID_REQUIRED_FROM: i16 = 4;
 /// First version that takes several members out of a group (KIP-345).
 const LEAVE_LIST_FROM: i16 = 3;
+/// First version that tells a returned static leader not to assign (KIP-814).
+const SKIP_ASSIGNMENT_FROM: i16 = 9;
 /// The one kind of group that is built, by Kafka's name for it.
 const CLASSIC: &str = "classic";
 
@@ -97,9 +99,10 @@ pub fn join(request: &JoinGroupRequest, version: i16, joiner: Joiner) -> Result<
     })
 }
 
-/// The answer to a JoinGroup by `member_id`.
-pub fn joined(member_id: String, answer: GroupAnswer) -> JoinGroupResponse {
-    let joined = match answer {
+/// The answer to a JoinGroup by `member_id`. A client that cannot be told to skip the assignment is not
+/// told that it leads, as Kafka does: its assignment would be passed over.
+pub fn joined(member_id: String, version: i16, answer: GroupAnswer) -> JoinGroupResponse {
+    let mut joined = match answer {
         Ok(GroupResponse::Joined(joined)) => joined,
         Ok(GroupResponse::MemberIdRequired(given)) => {
             return not_joined(given, Rejection::MemberIdRequired);
@@ -107,6 +110,10 @@ pub fn joined(member_id: String, answer: GroupAnswer) -> JoinGroupResponse {
         Ok(_) => return not_joined(member_id, MISMATCH),
         Err(rejection) => return not_joined(member_id, rejection),
     };
+    if joined.skip_assignment && version < SKIP_ASSIGNMENT_FROM {
+        joined.leader.clear();
+        joined.members.clear();
+    }
     let member = |member: corelog_engine::request::JoinedMember| JoinGroupResponseMember {
         member_id: wire(member.member_id),
         group_instance_id: member.instance_id.map(wire),

@@ -1,10 +1,11 @@
-//! One connection: hyper over a stream, with time limits on the head of a request and on silence.
+//! One connection: hyper over a stream, with time limits on the head of a request and on silence. When
+//! the broker stops, it ends with its last answer.
 
 use std::cell::Cell;
 use std::convert::Infallible;
-use std::future::Future;
+use std::future::{Future, poll_fn};
 use std::io::{self, IoSlice};
-use std::pin::Pin;
+use std::pin::{Pin, pin};
 use std::rc::Rc;
 use std::task::{Context, Poll};
 use std::time::Duration;
@@ -67,15 +68,35 @@ pub async fn serve(shard: &Rc<Shard>, stream: Stream) {
             Ok::<_, Infallible>(response)
         }
     });
-    let served = http1::Builder::new()
-        .max_header_size(HEAD_BYTES_MAX)
-        .max_buf_size(READ_BYTES_MAX)
-        .serve_connection(io, service)
-        .await;
+    let mut serving = pin!(
+        http1::Builder::new()
+            .max_header_size(HEAD_BYTES_MAX)
+            .max_buf_size(READ_BYTES_MAX)
+            .serve_connection(io, service)
+    );
+    let mut stopping = pin!(shard.until_stopping());
+    let mut is_told = false;
+    let mut was_idle = false;
+    let served = poll_fn(|context| {
+        if !is_told && stopping.as_mut().poll(context).is_ready() {
+            is_told = true;
+            let has_no_request = phase.get() == Phase::Idle;
+            // Ends the connection behind the answer in work, or at once where there is none.
+            serving.as_mut().graceful_shutdown();
+            let served = serving.as_mut().poll(context);
+            was_idle = has_no_request && served.is_ready();
+            return served;
+        }
+        serving.as_mut().poll(context)
+    })
+    .await;
     if let Err(error) = served {
         tracing::debug!(%client, %error, "an HTTP connection ended early");
     }
-    linger(&stream).await;
+    // An idle client has no answer to find.
+    if !was_idle {
+        linger(&stream).await;
+    }
 }
 
 /// Says that nothing more comes, and throws away what does.

@@ -75,7 +75,10 @@ pub(super) fn join(
     let asked = groups::join(&request, call.version, joiner)
         .and_then(|join| ask(&call, &request.group_id, GroupAction::Join(join)));
     let member_id = request.member_id.to_string();
-    Pending::later(async move { call.answer(&groups::joined(member_id, answer(asked).await)) })
+    Pending::later(async move {
+        let joined = groups::joined(member_id, call.version, answer(asked).await);
+        call.answer(&joined)
+    })
 }
 
 /// A member's id, as clients expect them: their own name and something nobody else has.

@@ -1,7 +1,12 @@
-use corelog_engine::identity::{LeaderEpoch, Offset, PartitionId, PartitionIndex, TopicId};
+use bytes::Bytes;
+use corelog_engine::identity::{
+    Generation, LeaderEpoch, Offset, PartitionId, PartitionIndex, TopicId,
+};
 use corelog_engine::metadata::DEFAULT_TENANT;
 use corelog_engine::rejection::Rejection;
-use corelog_engine::request::{CommittedOffset, GroupResponse, LeavingMember};
+use corelog_engine::request::{
+    CommittedOffset, GroupResponse, Joined, JoinedMember, LeavingMember,
+};
 use corelog_wire::{
     ErrorCode, JoinGroupRequest, LeaveGroupRequest, MemberIdentity, OffsetCommitRequest,
     OffsetCommitRequestPartition, OffsetCommitRequestTopic, OffsetFetchRequest,
@@ -29,11 +34,40 @@ fn a_new_member_must_come_back_with_its_id_from_version_4_on() {
     };
     assert!(!join(&request, 3, joiner()).unwrap().member_id_required);
     assert!(join(&request, 4, joiner()).unwrap().member_id_required);
-    let answer = joined("".into(), Ok(GroupResponse::MemberIdRequired("new".into())));
+    let answer = joined(
+        "".into(),
+        4,
+        Ok(GroupResponse::MemberIdRequired("new".into())),
+    );
     assert_eq!(
         (answer.error_code, answer.member_id.as_str()),
         (ErrorCode::MEMBER_ID_REQUIRED, "new")
     );
+}
+
+#[test]
+fn a_returned_static_leader_is_told_to_skip_or_not_told_that_it_leads() {
+    let returned = || {
+        Ok(GroupResponse::Joined(Joined {
+            generation: Generation(3),
+            protocol_type: "consumer".into(),
+            protocol: "range".into(),
+            leader: "me".into(),
+            member_id: "me".into(),
+            members: vec![JoinedMember {
+                member_id: "me".into(),
+                instance_id: Some("i".into()),
+                metadata: Bytes::new(),
+            }],
+            skip_assignment: true,
+        }))
+    };
+    let told = joined(String::new(), 9, returned());
+    assert_eq!((told.leader.as_str(), told.members.len()), ("me", 1));
+    assert!(told.skip_assignment);
+    let older = joined(String::new(), 8, returned());
+    assert_eq!((older.leader.as_str(), older.members.len()), ("", 0));
+    assert_eq!(older.member_id.as_str(), "me");
 }
 
 #[test]
