@@ -7,6 +7,7 @@ use corelog_engine::request::FetchPartition;
 
 use super::group_ledger::MustRefuse;
 use super::ledger::SentIndex;
+use super::reading::PlainScan;
 
 /// A request, as far as its answer is judged by it.
 #[derive(Debug)]
@@ -29,7 +30,7 @@ pub(super) enum Asked {
     /// A look-up by time. What a plain scan finds, if everything was known.
     LookUp {
         partition: PartitionId,
-        found: Option<Option<(u64, i64)>>,
+        found: Option<PlainScan>,
     },
     /// Ends of a partition.
     Describe { partition: PartitionId },
