@@ -5,3 +5,4 @@ mod damage;
 mod groups;
 mod harness;
 mod look_ups;
+mod producers;
