@@ -393,9 +393,12 @@ impl Support {
         }
     }
 
-    /// A new id, or the next epoch of one; an id whose epochs are used up gives way to a new one.
+    /// A new id, or the next epoch of one; an id whose epochs are used up gives way to a new one. The last epoch
+    /// is never given out: whoever asks twice with the one before it would share it with another.
     async fn grant_producer(&self, previous: Option<Producer>) -> Result<Producer, Refusal> {
-        if let Some(known) = previous.filter(|known| known.epoch < ProducerEpoch::MAX) {
+        if let Some(known) =
+            previous.filter(|known| known.epoch.get() + 1 < ProducerEpoch::MAX.get())
+        {
             let is_granted = self
                 .control
                 .read(|image| known.id < image.next_producer_id());

@@ -9,8 +9,8 @@ use corelog_tests::house::rules::{
 };
 use corelog_tests::house::source::SourceFile;
 use corelog_tests::house::{
-    Violation, crates_know_only_those_below, dependencies_are_explained, lints_are_inherited,
-    paths_in_documents_exist, read_repository, versions_are_pinned,
+    Violation, crates_know_only_those_below, dependencies_are_explained, faults_are_named_tests,
+    lints_are_inherited, paths_in_documents_exist, read_repository, versions_are_pinned,
 };
 
 /// A rule: its name, and the function that finds what breaks it.
@@ -29,6 +29,7 @@ const RULES: &[Rule] = &[
     ("unsafe code has its reason", unsafe_code_has_its_reason),
     ("paths in documents exist", paths_in_documents_exist),
     ("dependencies are explained", dependencies_are_explained),
+    ("faults are named tests", faults_are_named_tests),
 ];
 
 #[test]

@@ -3,6 +3,7 @@
 //! `docs/DESIGN.md` says why each rule is there. A rule that must change is changed there and in its table here.
 
 mod documents;
+mod faults;
 mod manifests;
 pub mod rules;
 pub mod source;
@@ -15,6 +16,7 @@ use std::path::Path;
 use source::SourceFile;
 
 pub use documents::{dependencies_are_explained, paths_in_documents_exist};
+pub use faults::faults_are_named_tests;
 pub use manifests::{crates_know_only_those_below, lints_are_inherited, versions_are_pinned};
 
 /// A place that breaks a rule.
