@@ -304,7 +304,7 @@ fn one_huge_partition_does_not_keep_a_fetch_from_the_others() {
         let mut positions = vec![0; PARTITIONS as usize];
         let (mut session_id, mut session_epoch) = (0, if in_session { 0 } else { -1 });
         let mut rounds = 0;
-        while positions.iter().any(|position| *position == 0) {
+        while positions.contains(&0) {
             rounds += 1;
             assert!(rounds <= 20, "somebody starves: {positions:?}");
             // The huge one always comes first, and one batch of it fills the answer.
