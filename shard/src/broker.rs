@@ -12,6 +12,7 @@ use corelog_engine::identity::{BrokerId, CoreIndex, ProcessId};
 use corelog_engine::metadata::decisions::{BrokerStart, TopicDefaults};
 use corelog_engine::metadata::{Address, Image};
 
+use crate::counts::ShardRefusal;
 use crate::data_directory::DataDirectory;
 use crate::disk::Disk;
 use crate::mesh::{
@@ -398,7 +399,9 @@ impl Shard {
             serve(self, accepted, face);
         } else if let Some(core) = self.core_senders().get(index) {
             // A core whose inbox is full would serve it late at best: the connection is closed.
-            let _ = core.try_send(ToCore::Accepted(accepted, face));
+            if core.try_send(ToCore::Accepted(accepted, face)).is_err() {
+                self.counts.refuse(ShardRefusal::Connection);
+            }
         }
     }
 }
@@ -406,6 +409,7 @@ impl Shard {
 fn serve(shard: &Rc<Shard>, accepted: Accepted, face: Face) {
     let open = shard.connections(Face::Kafka) + shard.connections(Face::Http);
     if open >= CONNECTIONS_PER_CORE_MAX {
+        shard.counts.refuse(ShardRefusal::Connection);
         return tracing::warn!(
             open,
             "a connection was closed: the core has as many as it may"

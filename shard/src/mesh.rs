@@ -10,6 +10,7 @@ use corelog_engine::metadata::decisions::{TopicPlan, TopicRequest};
 use corelog_engine::metadata::{MetadataRecord, Refusal};
 use corelog_engine::request::{Answer, PartitionDescription, Request, RequestId};
 
+use crate::counts::Counted;
 use crate::uring::Accepted;
 use crate::uring::channel::{Receiver, Reply, Sender};
 
@@ -67,6 +68,8 @@ pub struct CoreReport {
     pub opened: (usize, usize),
     /// What was counted.
     pub counters: Counters,
+    /// What its faces counted.
+    pub counted: Counted,
     /// Bytes taken of the core's budget, and the budget.
     pub budget_bytes: (usize, usize),
     /// Bytes of the tail cache.

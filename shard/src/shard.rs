@@ -29,6 +29,7 @@ use corelog_engine::rejection::Rejection;
 use corelog_engine::request::{Answer, Request, RequestId};
 use corelog_engine::time::{Monotonic, Now};
 
+use crate::counts::{Count, Counts, ShardRefusal};
 use crate::disk::Disk;
 use crate::mesh::{CoreReport, CoreSenders, Face, ToCore, ToSupport, TopicAnswer};
 use crate::stop_signal::{StopSignal, StopWait};
@@ -94,6 +95,8 @@ pub struct Shard {
     level: Cell<DiskLevel>,
     connections: [Cell<usize>; 2],
     stopping: Rc<StopSignal>,
+    /// What the faces count.
+    pub counts: Counts,
     settings: FaceSettings,
 }
 
@@ -130,6 +133,7 @@ impl Shard {
             level: Cell::new(DiskLevel::Normal),
             connections: [Cell::new(0), Cell::new(0)],
             stopping: Rc::default(),
+            counts: Counts::default(),
             settings,
         });
         shard.perform(&mut effects);
@@ -318,7 +322,10 @@ impl Shard {
                 id,
                 wait: Wait::Remote(wait),
             },
-            Err(SendError::Full(_)) => Asked::refused(Rejection::Overloaded),
+            Err(SendError::Full(_)) => {
+                self.counts.refuse(ShardRefusal::CoreQueueFull);
+                Asked::refused(Rejection::Overloaded)
+            }
             Err(SendError::Closed(_)) => Asked::refused(Rejection::NotLeader),
         }
     }
@@ -368,6 +375,7 @@ impl Shard {
             is_ready: state.is_ready() && !self.is_stopping(),
             opened: state.opened(),
             counters: state.counters().clone(),
+            counted: self.counts.counted(),
             budget_bytes: budget,
             tail_cache_bytes: state.tail_cache_bytes(),
             connections: (self.connections[0].get(), self.connections[1].get()),
@@ -430,10 +438,11 @@ impl Shard {
             Ok(()) => wait
                 .await
                 .map_err(|_| Refusal::new(Rejection::RequestTimedOut, "the broker is stopping")),
-            Err(SendError::Full(_)) => Err(Refusal::new(
-                Rejection::Overloaded,
-                "too many metadata changes are waiting; try again",
-            )),
+            Err(SendError::Full(_)) => {
+                let what = "too many metadata changes are waiting; try again";
+                self.counts.refuse(ShardRefusal::MetadataQueueFull);
+                Err(Refusal::new(Rejection::Overloaded, what))
+            }
             Err(SendError::Closed(_)) => Err(Refusal::new(
                 Rejection::CoordinatorUnavailable,
                 "the broker is stopping",
@@ -466,14 +475,20 @@ impl Shard {
     /// [`Rejection::Overloaded`] if the whole budget is less.
     pub async fn reserve(self: &Rc<Self>, bytes: usize) -> Result<Reservation, Rejection> {
         if bytes > self.state.borrow_mut().budget().limit_bytes() {
+            self.counts.refuse(ShardRefusal::AboveBudget);
             return Err(Rejection::Overloaded);
         }
+        let mut has_waited = false;
         loop {
             if self.state.borrow_mut().reserve(bytes).is_ok() {
                 return Ok(Reservation {
                     shard: Rc::clone(self),
                     bytes,
                 });
+            }
+            if !has_waited {
+                has_waited = true;
+                self.counts.count(Count::BudgetWait);
             }
             sleep(BUDGET_RETRY).await;
         }

@@ -596,6 +596,8 @@ fn metrics_count_what_was_published() {
     let mut face = Face::start();
     face.post("/v1/topics", json!({ "name": "t" }));
     face.publish("t", json!([{ "payload": "a" }, { "payload": "b" }]));
+    face.send("GET", "/v1/nothing", &Value::Null);
+    assert_eq!(face.status_of_raw(b"GET\r\n\r\n"), 400);
     let answer = face.send("GET", "/metrics", &Value::Null);
     let text = String::from_utf8(answer.body).unwrap();
     assert!(text.ends_with("# EOF\n"));
@@ -609,4 +611,11 @@ fn metrics_count_what_was_published() {
         .filter_map(|line| line.rsplit(' ').next()?.parse::<u64>().ok())
         .sum();
     assert!(records >= 2, "{text}");
+    let counted = |labels: &str| text.lines().any(|line| line.contains(labels));
+    assert!(counted("route=\"publish\",status=\"2xx\"} 1"), "{text}");
+    assert!(counted("route=\"none\",status=\"4xx\"} 1"), "{text}");
+    assert!(
+        counted("face=\"http\",reason=\"malformed_header\"} 1"),
+        "{text}"
+    );
 }

@@ -1,6 +1,9 @@
 //! The Kafka face from outside: what `docs/KAFKA.md` says of this broker's answers, asked on the wire.
 #![allow(clippy::unwrap_used, clippy::panic)]
 
+use std::io::{Read, Write};
+use std::net::TcpStream;
+
 use bytes::Bytes;
 use corelog_batch::{BatchBuilder, BatchOptions};
 use corelog_tests::broker::{Broker, Options};
@@ -8,6 +11,7 @@ use corelog_tests::{http, kafka, message_api};
 use corelog_wire::{
     ApiVersionsRequest, ErrorCode, FetchPartition, FetchPartitionData, FetchRequest, FetchTopic,
     LeaderEpochEndOffset, ListOffsetsPartition, ListOffsetsRequest, ListOffsetsTopic,
+    OffsetCommitRequest, OffsetCommitRequestPartition, OffsetCommitRequestTopic,
     OffsetForLeaderEpochRequest, OffsetForLeaderPartition, OffsetForLeaderTopic,
 };
 
@@ -149,5 +153,67 @@ fn ends_of_epochs_and_diverging_readers_are_told_over_restarts() {
         assert_eq!(face.fetch(0, -1, current).error_code, code);
         assert_eq!(face.latest(current).0, code);
         assert_eq!(face.end_of(first, current).error_code, code);
+    }
+}
+
+#[test]
+#[ignore = "needs the release binary: ./test --only kafka"]
+fn commits_past_the_end_and_malformed_frames_are_counted() {
+    let mut face = Face::start();
+    face.publish(3);
+    // The end itself is where every consumer stands that has read all.
+    for offset in [3, 1_003] {
+        let request = OffsetCommitRequest {
+            group_id: "g".into(),
+            topics: vec![OffsetCommitRequestTopic {
+                name: TOPIC.into(),
+                partitions: vec![OffsetCommitRequestPartition {
+                    committed_offset: offset,
+                    ..OffsetCommitRequestPartition::default()
+                }],
+                ..OffsetCommitRequestTopic::default()
+            }],
+            ..OffsetCommitRequest::default()
+        };
+        let answer = face.kafka.ask(&request, 8).unwrap();
+        let code = answer.topics[0].partitions[0].error_code;
+        assert_eq!(code, ErrorCode::NONE, "stored on this wire");
+    }
+    // Metadata v9 with an array of 2^31 - 1 topics; an API that nobody has; a length below zero.
+    let frames: [&[u8]; 3] = [
+        b"\0\0\0\x10\0\x03\0\x09\0\0\0\x01\0\0\0\xff\xff\xff\xff\x07",
+        b"\0\0\0\x0a\x27\x0f\0\0\0\0\0\x01\0\0",
+        b"\xff\xff\xff\xff",
+    ];
+    for frame in frames {
+        let mut stream = TcpStream::connect(face.broker.kafka_address()).unwrap();
+        stream.write_all(frame).unwrap();
+        let mut rest = Vec::new();
+        // The connection ends, in order or not.
+        let _ = stream.read_to_end(&mut rest);
+        assert!(rest.is_empty());
+    }
+    let mut http = http::Connection::open(&face.broker.http_address()).unwrap();
+    let metrics = http.request("GET", "/metrics", b"").unwrap();
+    let metrics = String::from_utf8(metrics.body).unwrap();
+    let sum = |start: &str, end: &str| -> u64 {
+        let lines = metrics.lines().filter(|line| line.starts_with(start));
+        let lines = lines.filter_map(|line| line.split_once(&format!("{end}}} ")));
+        lines
+            .filter_map(|(_, value)| value.parse::<u64>().ok())
+            .sum()
+    };
+    assert_eq!(
+        sum("corelog_commits_past_end_total{", "outcome=\"stored\""),
+        1,
+        "{metrics}"
+    );
+    for reason in ["malformed_body", "unsupported", "too_large"] {
+        let label = format!("face=\"kafka\",reason=\"{reason}\"");
+        assert_eq!(
+            sum("corelog_connections_ended_total{", &label),
+            1,
+            "{reason}\n{metrics}"
+        );
     }
 }

@@ -16,11 +16,15 @@ use hyper::{Request, Response, StatusCode};
 use super::body::{AnswerBody, BodyRules};
 use super::exchange::Exchange;
 use super::{fetch, groups, health, metrics, offsets, producers, publish, topics};
+use crate::counts::Count;
 use crate::randomness::random_id;
 use crate::shard::{Reservation, Shard};
 
 /// Names a request in logs on both sides: the client's own where it sends one.
 const REQUEST_ID: HeaderName = HeaderName::from_static("x-request-id");
+
+/// Counts requests that belong to no route.
+const NO_ROUTE: &str = "none";
 
 /// The longest request id that is taken over from a client, in bytes.
 const REQUEST_ID_BYTES_MAX: usize = 128;
@@ -36,7 +40,7 @@ pub(super) async fn answer(
 ) -> Response<AnswerBody> {
     let (parts, body) = request.into_parts();
     let id = request_id(&parts.headers);
-    let (answer, held) = match begin(&shard, client, &parts, body) {
+    let (label, answer, held) = match begin(&shard, client, &parts, body) {
         Ok((route, mut exchange)) => {
             let handled = handle(&route, &mut exchange).await;
             if let Err(problem) = &handled {
@@ -50,22 +54,25 @@ pub(super) async fn answer(
                 );
             }
             let answer = handled.unwrap_or_else(Problem::into_answer);
-            (answer, exchange.answer_held.take())
+            (route.label(), answer, exchange.answer_held.take())
         }
-        Err(problem) => (problem.into_answer(), None),
+        Err((label, problem)) => (label, problem.into_answer(), None),
     };
+    let hundreds = u8::try_from(answer.status / 100).unwrap_or_default();
+    shard.counts.count(Count::Answered(label, hundreds));
     respond(answer, held, id, shard.is_stopping())
 }
 
-/// Tells what is asked and by whom; the body is not touched.
+/// Tells what is asked and by whom; the body is not touched. A refusal comes with the route's label.
 fn begin(
     shard: &Rc<Shard>,
     client: IpAddr,
     parts: &Parts,
     body: Incoming,
-) -> Result<(Route, Exchange), Problem> {
+) -> Result<(Route, Exchange), (&'static str, Problem)> {
     let uri = &parts.uri;
-    let route = route(parts.method.as_str(), uri.path(), uri.query())?;
+    let route = route(parts.method.as_str(), uri.path(), uri.query())
+        .map_err(|problem| (NO_ROUTE, problem))?;
     let bytes_max = route.body_bytes_max();
     let header = |name: HeaderName| parts.headers.get(name).map(HeaderValue::as_bytes);
     let content_length = header(CONTENT_LENGTH)
@@ -80,7 +87,7 @@ fn begin(
         content_length,
         expect: header(EXPECT),
     };
-    check_head(&head, bytes_max)?;
+    check_head(&head, bytes_max).map_err(|problem| (route.label(), problem))?;
     let rules = BodyRules {
         stated_bytes: content_length,
         bytes_max,

@@ -15,6 +15,7 @@ use hyper::server::conn::http1;
 use hyper::service::service_fn;
 
 use super::answer::answer;
+use crate::counts::{Count, EndReason};
 use crate::shard::Shard;
 use crate::uring::http::HttpStream;
 use crate::uring::{Stream, sleep, timeout};
@@ -91,12 +92,28 @@ pub async fn serve(shard: &Rc<Shard>, stream: Stream) {
     })
     .await;
     if let Err(error) = served {
+        if let Some(reason) = reason(&error, phase.get()) {
+            shard.counts.count(Count::HttpEnded(reason));
+        }
         tracing::debug!(%client, %error, "an HTTP connection ended early");
     }
     // An idle client has no answer to find.
     if !was_idle {
         linger(&stream).await;
     }
+}
+
+/// Under which reason the end of a connection is counted, if the client is to blame.
+fn reason(error: &hyper::Error, phase: Phase) -> Option<EndReason> {
+    if error.is_parse_too_large() {
+        return Some(EndReason::TooLarge);
+    }
+    if error.is_parse() {
+        return Some(EndReason::Header);
+    }
+    let cause = std::error::Error::source(error).and_then(|cause| cause.downcast_ref());
+    let is_late = cause.is_some_and(|cause: &io::Error| cause.kind() == io::ErrorKind::TimedOut);
+    (is_late && phase == Phase::Head).then_some(EndReason::SlowSender)
 }
 
 /// Says that nothing more comes, and throws away what does.

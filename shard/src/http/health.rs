@@ -89,6 +89,7 @@ mod tests {
 
     fn report(is_ready: bool, opened: (usize, usize)) -> CoreReport {
         CoreReport {
+            counted: Default::default(),
             is_ready,
             opened,
             counters: Default::default(),

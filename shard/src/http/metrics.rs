@@ -25,6 +25,7 @@ use prometheus_client::metrics::gauge::ConstGauge;
 use prometheus_client::registry::Registry;
 
 use super::exchange::compute;
+use crate::counts::Count;
 use crate::mesh::CoreReport;
 use crate::shard::Shard;
 use crate::uring::core::blocking;
@@ -182,6 +183,7 @@ impl Collector for Snapshot {
         self.publishes(&mut out)?;
         self.reads(&mut out)?;
         self.faults(&mut out)?;
+        self.faces(&mut out)?;
         self.resources(&mut out)?;
         self.logs(&mut out)
     }
@@ -332,6 +334,68 @@ impl Snapshot {
         )
     }
 
+    /// One value of each core and of each thing counted that `labels` picks.
+    fn counted<'s>(
+        &'s self,
+        labels: impl Fn(Count) -> Option<Labels> + Copy + 's,
+    ) -> impl Iterator<Item = (Labels, u64)> + 's {
+        self.cores.iter().flat_map(move |(index, core)| {
+            core.counted.iter().filter_map(move |(what, count)| {
+                let mut all = vec![("core", index.to_string())];
+                all.extend(labels(*what)?);
+                Some((all, *count))
+            })
+        })
+    }
+
+    fn faces(&self, out: &mut Exposition<'_>) -> fmt::Result {
+        let label = |name: &'static str, value: &str| (name, String::from(value));
+        out.counters(
+            "corelog_http_requests",
+            "HTTP requests answered, by route and by the first digit of the status",
+            self.counted(|what| match what {
+                Count::Answered(route, hundreds) => Some(vec![
+                    label("route", route),
+                    ("status", format!("{hundreds}xx")),
+                ]),
+                _ => None,
+            }),
+        )?;
+        out.counters(
+            "corelog_connections_ended",
+            "Connections that were ended for what their client did",
+            self.counted(|what| {
+                let (face, reason) = match what {
+                    Count::KafkaEnded(reason) => ("kafka", reason),
+                    Count::HttpEnded(reason) => ("http", reason),
+                    _ => return None,
+                };
+                Some(vec![label("face", face), label("reason", reason.label())])
+            }),
+        )?;
+        out.counters(
+            "corelog_shard_refusals",
+            "What a core refused before its state was asked",
+            self.counted(|what| match what {
+                Count::Refused(reason) => Some(vec![label("reason", reason.label())]),
+                _ => None,
+            }),
+        )?;
+        out.counters(
+            "corelog_budget_waits",
+            "Frames, bodies and answers that waited for room in the budget",
+            self.counted(|what| (what == Count::BudgetWait).then(Vec::new)),
+        )?;
+        out.counters(
+            "corelog_commits_past_end",
+            "Offsets past the end of their log that were to be committed",
+            self.counted(|what| match what {
+                Count::CommitPastEnd(outcome) => Some(vec![label("outcome", outcome.label())]),
+                _ => None,
+            }),
+        )
+    }
+
     fn resources(&self, out: &mut Exposition<'_>) -> fmt::Result {
         out.gauges(
             "corelog_budget_used_bytes",
@@ -425,6 +489,7 @@ mod tests {
     use corelog_engine::identity::{LeaderEpoch, Offset};
 
     use super::*;
+    use crate::counts::{Counted, EndReason, PastEnd, ShardRefusal};
 
     const REFERENCE: &str = include_str!("../../../docs/metrics.md");
 
@@ -433,6 +498,14 @@ mod tests {
             is_ready: true,
             opened: (3, 4),
             counters: Default::default(),
+            counted: Counted::from([
+                (Count::KafkaEnded(EndReason::Body), 4),
+                (Count::HttpEnded(EndReason::Header), 1),
+                (Count::Answered("publish", 2), 6),
+                (Count::Refused(ShardRefusal::AboveBudget), 1),
+                (Count::BudgetWait, 3),
+                (Count::CommitPastEnd(PastEnd::Stored), 2),
+            ]),
             budget_bytes: (10, 20),
             tail_cache_bytes: 5,
             connections: (1, 2),
@@ -475,6 +548,9 @@ mod tests {
             "# TYPE corelog_publishes counter",
             "corelog_publishes_total{core=\"1\"} 7",
             "corelog_refusals_total{core=\"0\",reason=\"throttling_quota_exceeded\"} 2",
+            "corelog_connections_ended_total{core=\"0\",face=\"kafka\",reason=\"malformed_body\"} 4",
+            "corelog_http_requests_total{core=\"1\",route=\"publish\",status=\"2xx\"} 6",
+            "corelog_budget_waits_total{core=\"0\"} 3",
             "corelog_disk_level{level=\"low\"} 1",
             "corelog_disk_level{level=\"full\"} 0",
             "corelog_connections{core=\"0\",face=\"http\"} 2",

@@ -14,6 +14,7 @@ use corelog_net::http::reset::{ResetBody, ResetOffset, ResetRequest, reset_answe
 use corelog_net::http::{Answer, Problem, Retained, parse_body};
 
 use super::exchange::Exchange;
+use crate::counts::{Count, PastEnd};
 
 /// Stores what the group has processed.
 pub(super) async fn commit(exchange: &mut Exchange, group: &str) -> Result<Answer, Problem> {
@@ -39,6 +40,10 @@ pub(super) async fn commit(exchange: &mut Exchange, group: &str) -> Result<Answe
     let named = named.filter(|(_, (_, outcome))| outcome.is_ok());
     for ((index, (named, outcome)), (partition, held)) in named.zip(known.into_iter().zip(held)) {
         *outcome = held.and_then(|held| check_within_log(named.offset, held.log_end));
+        if *outcome == Err(Rejection::CommitPastEnd) {
+            let refused = Count::CommitPastEnd(PastEnd::Refused);
+            exchange.shard.counts.count(refused);
+        }
         if outcome.is_ok() {
             places.insert(partition, index);
             to_store.push(OffsetToCommit {

@@ -12,6 +12,7 @@ use corelog_engine::request::{Answer, Response};
 use corelog_wire::frame::{FrameError, HeaderError, encode_response};
 use corelog_wire::{DecodeError, EncodedBytes};
 
+use crate::counts::EndReason;
 use crate::shard::{Reservation, Shard};
 
 /// A request: who asks, in which version, and the core that serves it.
@@ -81,6 +82,23 @@ pub(super) enum End {
     Unwritable(corelog_wire::EncodeError),
     /// The broker stops.
     Stopping,
+}
+
+impl End {
+    /// Under which reason it is counted, if the client is to blame.
+    pub fn reason(&self) -> Option<EndReason> {
+        Some(match self {
+            Self::Frame(_) | Self::TooLarge(_) => EndReason::TooLarge,
+            Self::Header(HeaderError::Malformed(_)) => EndReason::Header,
+            Self::Header(_) | Self::NotServed(_) => EndReason::Unsupported,
+            Self::Body(_) => EndReason::Body,
+            Self::SlowSender => EndReason::SlowSender,
+            Self::RefusedWithoutAnswer(_) => EndReason::RefusedWithoutAnswer,
+            Self::Closed | Self::Idle | Self::Stream(_) | Self::Unwritable(_) | Self::Stopping => {
+                return None;
+            }
+        })
+    }
 }
 
 impl From<std::io::Error> for End {

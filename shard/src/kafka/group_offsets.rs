@@ -1,8 +1,11 @@
 //! Positions of consumer groups: OffsetCommit, OffsetFetch.
 
+use std::collections::BTreeMap;
+
 use corelog_engine::admission::Action;
+use corelog_engine::identity::{Offset, PartitionId};
 use corelog_engine::rejection::Rejection;
-use corelog_engine::request::{GroupAction, GroupResponse, OffsetsWanted};
+use corelog_engine::request::{GroupAction, GroupResponse, OffsetsWanted, Request, Response};
 use corelog_net::kafka::group_offsets::{
     CommitPlan, OffsetsShape, commit_refused, offsets_plans, offsets_response,
 };
@@ -10,6 +13,11 @@ use corelog_wire::{OffsetCommitRequest, OffsetFetchRequest};
 
 use super::call::{Call, Pending};
 use super::groups::{answer, ask};
+use crate::counts::{Count, PastEnd};
+use crate::shard::Asked;
+
+/// Questions to other cores that one commit has under way.
+const ASKED_AT_ONCE_MAX: usize = 1_000;
 
 /// OffsetCommit.
 pub(super) fn commit(call: Call, request: OffsetCommitRequest) -> Pending {
@@ -25,8 +33,44 @@ pub(super) fn commit(call: Call, request: OffsetCommitRequest) -> Pending {
     if commit.offsets.is_empty() {
         return call.ready(&plan.response(&Ok(GroupResponse::Committed(Vec::new()))));
     }
+    let offsets = commit.offsets.iter();
+    let offsets: BTreeMap<PartitionId, Offset> =
+        offsets.map(|one| (one.partition, one.offset)).collect();
     let asked = ask(&call, &request.group_id, GroupAction::Commit(commit));
-    Pending::later(async move { call.answer(&plan.response(&answer(asked).await)) })
+    Pending::later(async move {
+        let answer = answer(asked).await;
+        if let Ok(GroupResponse::Committed(stored)) = &answer {
+            count_past_end(&call, &offsets, stored).await;
+        }
+        call.answer(&plan.response(&answer))
+    })
+}
+
+/// Counts what was stored past the end of its log. Kafka's clients expect that it is stored; whoever
+/// commits what was never read should be found all the same.
+async fn count_past_end(
+    call: &Call,
+    offsets: &BTreeMap<PartitionId, Offset>,
+    stored: &[(PartitionId, Result<(), Rejection>)],
+) {
+    for some in stored.chunks(ASKED_AT_ONCE_MAX) {
+        let some = some.iter().filter(|(_, outcome)| outcome.is_ok());
+        let asked: Vec<(PartitionId, Asked)> = some
+            .map(|(id, _)| (*id, call.shard.ask(*id, Request::DescribePartition(*id))))
+            .collect();
+        for (id, asked) in asked {
+            let Ok(Response::Partition(held)) = asked.await else {
+                continue;
+            };
+            if offsets
+                .get(&id)
+                .is_some_and(|offset| *offset > held.log_end)
+            {
+                let stored = Count::CommitPastEnd(PastEnd::Stored);
+                call.shard.counts.count(stored);
+            }
+        }
+    }
 }
 
 /// OffsetFetch: for one group, or for several that may live on different cores.

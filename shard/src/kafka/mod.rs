@@ -27,6 +27,7 @@ mod topics;
 
 use std::rc::Rc;
 
+use crate::counts::Count;
 use crate::shard::Shard;
 use crate::uring::Stream;
 
@@ -34,5 +35,8 @@ use crate::uring::Stream;
 pub async fn serve(shard: &Rc<Shard>, stream: Stream) {
     let peer = stream.peer_address();
     let end = connection::serve(shard, stream).await;
+    if let Some(reason) = end.reason() {
+        shard.counts.count(Count::KafkaEnded(reason));
+    }
     tracing::debug!(%peer, %end, "a Kafka connection ended");
 }
