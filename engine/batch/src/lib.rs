@@ -23,6 +23,7 @@
 //! The format: Kafka's protocol guide, "Record Batch" and "Record" (KIP-98, KIP-82 for headers).
 
 mod build;
+mod checksum;
 mod compress;
 mod error;
 mod header;
@@ -39,6 +40,7 @@ mod walk;
 mod xxhash32;
 
 pub use build::{BatchBuilder, BatchOptions, BuildError};
+pub use checksum::CrcShift;
 pub use error::{BatchError, BatchErrorKind, BodyFault, RecordFault};
 pub use header::{
     Attributes, BatchHeader, CRC_COVERS_FROM, Codec, HEADER_BYTES, LENGTH_PREFIX_BYTES, MAGIC,

@@ -27,7 +27,6 @@ mod append;
 mod batch_check;
 mod checkpoint;
 mod close;
-mod crc_combine;
 mod cut;
 mod find_time;
 mod frame;

@@ -20,7 +20,6 @@ use core::ops::Range;
 
 use bytes::{Bytes, BytesMut};
 
-use super::crc_combine::combine;
 use super::settings::LogSettings;
 use crate::disk::{OperationId, Space};
 use crate::identity::Offset;
@@ -407,7 +406,7 @@ impl Tail {
             if written {
                 self.extended_to = range.end;
             } else {
-                // Not tried again by the next small write.
+                // Not tried again before the next write.
                 self.mean_write_bytes = 0;
             }
         }
@@ -453,11 +452,10 @@ pub(super) fn add_batch_crc(crc: u32, batch: &[u8], batch_crc: u32) -> u32 {
     const COMBINE_BYTES_MIN: usize = 16 << 10;
     let covered = corelog_batch::CRC_COVERS_FROM;
     match batch.get(..covered) {
-        Some(head) if batch.len() >= COMBINE_BYTES_MIN => combine(
-            crc32c::crc32c_append(crc, head),
-            batch_crc,
-            batch.len() - covered,
-        ),
+        Some(head) if batch.len() >= COMBINE_BYTES_MIN => {
+            let shift = corelog_batch::CrcShift::of(batch.len() - covered);
+            shift.combine(crc32c::crc32c_append(crc, head), batch_crc)
+        }
         _ => crc32c::crc32c_append(crc, batch),
     }
 }
