@@ -204,6 +204,25 @@ pub enum DiskRequest {
 }
 
 impl DiskRequest {
+    /// Whose files it asks for.
+    pub fn partition(&self) -> PartitionId {
+        match self {
+            Self::List { partition }
+            | Self::Remove { partition, .. }
+            | Self::Turn { partition }
+            | Self::RemoveFolder { partition } => *partition,
+            Self::Create { file, .. }
+            | Self::Read { file, .. }
+            | Self::Write { file, .. }
+            | Self::Extend { file, .. }
+            | Self::Sync { file }
+            | Self::Truncate { file, .. }
+            | Self::Replace { file, .. } => file.partition,
+        }
+    }
+}
+
+impl DiskRequest {
     /// The bytes a write carries, without padding; zero for the others.
     pub fn write_bytes(&self) -> usize {
         match self {

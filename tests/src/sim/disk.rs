@@ -55,23 +55,6 @@ pub struct Disk {
     pub(super) lies: Lies,
 }
 
-/// Whose request it is.
-pub fn partition_of(request: &DiskRequest) -> PartitionId {
-    match request {
-        DiskRequest::List { partition }
-        | DiskRequest::Remove { partition, .. }
-        | DiskRequest::Turn { partition }
-        | DiskRequest::RemoveFolder { partition } => *partition,
-        DiskRequest::Create { file, .. }
-        | DiskRequest::Read { file, .. }
-        | DiskRequest::Write { file, .. }
-        | DiskRequest::Extend { file, .. }
-        | DiskRequest::Sync { file }
-        | DiskRequest::Truncate { file, .. }
-        | DiskRequest::Replace { file, .. } => file.partition,
-    }
-}
-
 fn failed(what: &str) -> DiskResult {
     Err(DiskError::Failed(what.to_string()))
 }
@@ -185,7 +168,7 @@ impl Disk {
         if self.lies.loses_completion(chance) {
             return None;
         }
-        let partition = partition_of(&request);
+        let partition = request.partition();
         if self.is_full && self.takes_space(&request) {
             self.refused.insert(partition);
             if chance.one_in(2) {

@@ -20,7 +20,7 @@ use super::chance::Chance;
 use super::clients::Clients;
 use super::control_plane::ControlPlane;
 use super::describe;
-use super::disk::{Disk, partition_of};
+use super::disk::Disk;
 use super::group_ledger::GroupLedger;
 use super::ledger::Ledger;
 use super::plan::Plan;
@@ -443,7 +443,7 @@ impl World {
                 self.note(&[7, operation.0, u64::from(background)], || {
                     describe::request(operation, &request)
                 });
-                let partition = partition_of(&request);
+                let partition = request.partition();
                 hold(
                     self.ledger.known(partition).is_some(),
                     "a core touches only what it owns",

@@ -8,7 +8,7 @@ use bytes::Bytes;
 use corelog_batch::{BatchBuilder, BatchOptions};
 
 use crate::core_state::{CoreSettings, CoreState};
-use crate::disk::{DiskRequest, LogFile, OperationId};
+use crate::disk::{LogFile, OperationId};
 use crate::effect::{Effect, Effects, Event, Report};
 use crate::identity::{
     BrokerId, CoreIndex, LogId, Offset, PartitionId, PartitionIndex, ProcessId, TopicId,
@@ -38,22 +38,6 @@ pub fn partition(topic: TopicId, index: u32) -> PartitionId {
     PartitionId {
         topic,
         partition: PartitionIndex(index),
-    }
-}
-
-fn partition_of(request: &DiskRequest) -> PartitionId {
-    match request {
-        DiskRequest::List { partition }
-        | DiskRequest::Remove { partition, .. }
-        | DiskRequest::Turn { partition }
-        | DiskRequest::RemoveFolder { partition } => *partition,
-        DiskRequest::Create { file, .. }
-        | DiskRequest::Read { file, .. }
-        | DiskRequest::Write { file, .. }
-        | DiskRequest::Extend { file, .. }
-        | DiskRequest::Sync { file }
-        | DiskRequest::Truncate { file, .. }
-        | DiskRequest::Replace { file, .. } => file.partition,
     }
 }
 
@@ -193,7 +177,7 @@ impl Broker {
                     ref request,
                     ..
                 } => {
-                    let owner = partition_of(request);
+                    let owner = request.partition();
                     self.operations.insert(operation, owner);
                     let mut one = std::vec![effect];
                     self.disks.entry(owner).or_default().take(&mut one);
