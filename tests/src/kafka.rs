@@ -8,7 +8,8 @@ use bytes::Bytes;
 use corelog_wire::frame::{decode_response, encode_request};
 use corelog_wire::{
     DecodeLimits, ErrorCode, FetchPartition, FetchPartitionData, FetchRequest, FetchTopic,
-    InitProducerIdRequest, OffsetFetchRequest, OffsetFetchRequestTopic, PartitionProduceData,
+    InitProducerIdRequest, OffsetCommitRequest, OffsetCommitRequestPartition,
+    OffsetCommitRequestTopic, OffsetFetchRequest, OffsetFetchRequestTopic, PartitionProduceData,
     PartitionProduceResponse, ProduceRequest, Request, TopicProduceData,
 };
 
@@ -152,6 +153,38 @@ impl Connection {
         };
         let topic = only(self.ask(&request, 11)?.responses, "topics")?;
         only(topic.partitions, "partitions")
+    }
+
+    /// Commits an offset for a group that has no members.
+    ///
+    /// # Errors
+    /// As [`Connection::ask`], and when it is refused.
+    pub fn commit(
+        &mut self,
+        group: &str,
+        topic: &str,
+        partition: i32,
+        offset: i64,
+    ) -> io::Result<()> {
+        let request = OffsetCommitRequest {
+            group_id: group.into(),
+            topics: vec![OffsetCommitRequestTopic {
+                name: topic.into(),
+                partitions: vec![OffsetCommitRequestPartition {
+                    partition_index: partition,
+                    committed_offset: offset,
+                    ..OffsetCommitRequestPartition::default()
+                }],
+                ..OffsetCommitRequestTopic::default()
+            }],
+            ..OffsetCommitRequest::default()
+        };
+        let answer = self.ask(&request, 8)?;
+        let topic = only(answer.topics, "topics")?;
+        match only(topic.partitions, "partitions")?.error_code {
+            ErrorCode::NONE => Ok(()),
+            refused => Err(invalid(format!("commit of {group}: {refused:?}"))),
+        }
     }
 
     /// The offset that a group has committed; -1 for none.

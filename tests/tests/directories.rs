@@ -24,10 +24,7 @@ use corelog_batch::{BatchBuilder, BatchOptions, Codec, HeaderRef};
 use corelog_tests::broker::{Broker, Options};
 use corelog_tests::scratch::Scratch;
 use corelog_tests::{http, kafka, message_api};
-use corelog_wire::{
-    CreatableTopic, CreatableTopicConfig, CreateTopicsRequest, ErrorCode, OffsetCommitRequest,
-    OffsetCommitRequestPartition, OffsetCommitRequestTopic,
-};
+use corelog_wire::{CreatableTopic, CreatableTopicConfig, CreateTopicsRequest, ErrorCode};
 use serde_json::{Value, json};
 
 /// Makes a directory that is kept, at this path.
@@ -127,20 +124,7 @@ impl Kept {
     }
 
     fn commit(&mut self, kafka: &mut kafka::Connection, group: &str, topic: &str, offset: i64) {
-        let request = OffsetCommitRequest {
-            group_id: group.into(),
-            topics: vec![OffsetCommitRequestTopic {
-                name: topic.into(),
-                partitions: vec![OffsetCommitRequestPartition {
-                    committed_offset: offset,
-                    ..OffsetCommitRequestPartition::default()
-                }],
-                ..OffsetCommitRequestTopic::default()
-            }],
-            ..OffsetCommitRequest::default()
-        };
-        let answer = kafka.ask(&request, 8).unwrap();
-        assert_eq!(answer.topics[0].partitions[0].error_code, ErrorCode::NONE);
+        kafka.commit(group, topic, 0, offset).unwrap();
         let key = (group.to_owned(), topic.to_owned(), 0);
         self.offsets.insert(key, offset);
     }

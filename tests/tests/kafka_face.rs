@@ -11,7 +11,6 @@ use corelog_tests::{http, kafka, message_api};
 use corelog_wire::{
     ApiVersionsRequest, ErrorCode, FetchPartition, FetchPartitionData, FetchRequest, FetchTopic,
     LeaderEpochEndOffset, ListOffsetsPartition, ListOffsetsRequest, ListOffsetsTopic,
-    OffsetCommitRequest, OffsetCommitRequestPartition, OffsetCommitRequestTopic,
     OffsetForLeaderEpochRequest, OffsetForLeaderPartition, OffsetForLeaderTopic,
 };
 
@@ -163,21 +162,8 @@ fn commits_past_the_end_and_malformed_frames_are_counted() {
     face.publish(3);
     // The end itself is where every consumer stands that has read all.
     for offset in [3, 1_003] {
-        let request = OffsetCommitRequest {
-            group_id: "g".into(),
-            topics: vec![OffsetCommitRequestTopic {
-                name: TOPIC.into(),
-                partitions: vec![OffsetCommitRequestPartition {
-                    committed_offset: offset,
-                    ..OffsetCommitRequestPartition::default()
-                }],
-                ..OffsetCommitRequestTopic::default()
-            }],
-            ..OffsetCommitRequest::default()
-        };
-        let answer = face.kafka.ask(&request, 8).unwrap();
-        let code = answer.topics[0].partitions[0].error_code;
-        assert_eq!(code, ErrorCode::NONE, "stored on this wire");
+        let stored = face.kafka.commit("g", TOPIC, 0, offset);
+        stored.expect("stored on this wire");
     }
     // Metadata v9 with an array of 2^31 - 1 topics; an API that nobody has; a length below zero.
     let frames: [&[u8]; 3] = [

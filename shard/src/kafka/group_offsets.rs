@@ -1,6 +1,6 @@
 //! Positions of consumer groups: OffsetCommit, OffsetFetch.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use corelog_engine::admission::Action;
 use corelog_engine::identity::{Offset, PartitionId};
@@ -10,6 +10,7 @@ use corelog_net::kafka::group_offsets::{
     CommitPlan, OffsetsShape, commit_refused, offsets_plans, offsets_response,
 };
 use corelog_wire::{OffsetCommitRequest, OffsetFetchRequest};
+use futures_lite::future::zip;
 
 use super::call::{Call, Pending};
 use super::groups::{answer, ask};
@@ -38,39 +39,42 @@ pub(super) fn commit(call: Call, request: OffsetCommitRequest) -> Pending {
         offsets.map(|one| (one.partition, one.offset)).collect();
     let asked = ask(&call, &request.group_id, GroupAction::Commit(commit));
     Pending::later(async move {
-        let answer = answer(asked).await;
+        // Each end is asked for while the commit is under way, so that counting costs it no time.
+        let (answer, past_end) = zip(answer(asked), past_end(&call, &offsets)).await;
         if let Ok(GroupResponse::Committed(stored)) = &answer {
-            count_past_end(&call, &offsets, stored).await;
+            for (partition, outcome) in stored {
+                if outcome.is_ok() && past_end.contains(partition) {
+                    let stored = Count::CommitPastEnd(PastEnd::Stored);
+                    call.shard.counts.count(stored);
+                }
+            }
         }
         call.answer(&plan.response(&answer))
     })
 }
 
-/// Counts what was stored past the end of its log. Kafka's clients expect that it is stored; whoever
-/// commits what was never read should be found all the same.
-async fn count_past_end(
-    call: &Call,
-    offsets: &BTreeMap<PartitionId, Offset>,
-    stored: &[(PartitionId, Result<(), Rejection>)],
-) {
-    for some in stored.chunks(ASKED_AT_ONCE_MAX) {
-        let some = some.iter().filter(|(_, outcome)| outcome.is_ok());
-        let asked: Vec<(PartitionId, Asked)> = some
-            .map(|(id, _)| (*id, call.shard.ask(*id, Request::DescribePartition(*id))))
+/// The partitions whose log ends before the offset to commit. Kafka's clients expect that such a commit is
+/// stored; whoever commits what was never read should be found all the same.
+async fn past_end(call: &Call, offsets: &BTreeMap<PartitionId, Offset>) -> BTreeSet<PartitionId> {
+    let mut past = BTreeSet::new();
+    let mut left = offsets.iter().peekable();
+    while left.peek().is_some() {
+        let some = left.by_ref().take(ASKED_AT_ONCE_MAX);
+        let asked: Vec<(PartitionId, Offset, Asked)> = some
+            .map(|(id, offset)| {
+                let end = call.shard.ask(*id, Request::DescribePartition(*id));
+                (*id, *offset, end)
+            })
             .collect();
-        for (id, asked) in asked {
-            let Ok(Response::Partition(held)) = asked.await else {
-                continue;
-            };
-            if offsets
-                .get(&id)
-                .is_some_and(|offset| *offset > held.log_end)
+        for (id, offset, asked) in asked {
+            if let Ok(Response::Partition(held)) = asked.await
+                && offset > held.log_end
             {
-                let stored = Count::CommitPastEnd(PastEnd::Stored);
-                call.shard.counts.count(stored);
+                past.insert(id);
             }
         }
     }
+    past
 }
 
 /// OffsetFetch: for one group, or for several that may live on different cores.
