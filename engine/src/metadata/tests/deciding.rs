@@ -203,7 +203,7 @@ fn settings_are_taken_and_wrong_ones_name_their_key() {
         config("segment.bytes", "1048576"),
         config("message.timestamp.type", "LogAppendTime"),
         config("cleanup.policy", "delete"),
-        config("corelog.partitioner", "routed"),
+        config("corelog.partitioner", "murmur2"),
     ];
     let planned = plan(&image, &wanted, &mut counting()).unwrap();
     assert_eq!(planned.settings.retention_ms, None);
@@ -213,7 +213,7 @@ fn settings_are_taken_and_wrong_ones_name_their_key() {
         planned.settings.timestamp_type,
         TimestampType::LogAppendTime
     );
-    assert_eq!(planned.partitioner, Partitioner::Routed);
+    assert_eq!(planned.partitioner, Partitioner::Murmur2);
     let wrong = [
         ("retention.ms", "-2"),
         ("retention.ms", "week"),
@@ -227,6 +227,8 @@ fn settings_are_taken_and_wrong_ones_name_their_key() {
         ("cleanup.policy", "compact"),
         ("cleanup.policy", "compact,delete"),
         ("corelog.partitioner", "random"),
+        // Nothing routes by it yet.
+        ("corelog.partitioner", "routed"),
         ("corelog.durability", "none"),
         ("corelog.durability", "two-zones"),
         ("corelog.key_order", "maybe"),
