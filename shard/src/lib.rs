@@ -8,6 +8,7 @@ pub mod uring;
 pub mod randomness;
 pub mod data_directory;
 pub mod disk;
+pub mod disk_queue;
 pub mod counts;
 pub mod mesh;
 pub mod support;

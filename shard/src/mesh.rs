@@ -78,6 +78,8 @@ pub struct CoreReport {
     pub connections: (usize, usize),
     /// What each partition holds.
     pub partitions: HashMap<PartitionId, PartitionDescription>,
+    /// Disk operations under way, and those that wait for one to end.
+    pub disk_operations: (usize, usize),
     /// Room on the disk.
     pub disk_level: DiskLevel,
 }

@@ -9,15 +9,12 @@
 
 use std::cell::{Cell, RefCell};
 use std::collections::HashMap;
-use std::future::Future;
-use std::pin::Pin;
 use std::rc::Rc;
-use std::task::{Context, Poll};
 use std::time::Duration;
 
 use bytes::Bytes;
 use corelog_engine::core_state::{CoreSettings, CoreState};
-use corelog_engine::disk::{DiskLevel, DiskRequest, OperationId};
+use corelog_engine::disk::DiskLevel;
 use corelog_engine::effect::{Effect, Effects, Event, Report};
 use corelog_engine::identity::{CoreIndex, PartitionId, Producer, TopicId};
 use corelog_engine::metadata::decisions::{TopicDefaults, TopicRequest};
@@ -31,12 +28,16 @@ use corelog_engine::time::{Monotonic, Now};
 
 use crate::counts::{Count, Counts, ShardRefusal};
 use crate::disk::Disk;
+use crate::disk_queue::{DiskQueue, DiskWork};
 use crate::mesh::{CoreReport, CoreSenders, Face, ToCore, ToSupport, TopicAnswer};
 use crate::stop_signal::{StopSignal, StopWait};
-use crate::uring::channel::{
-    LocalReply, LocalReplyReceiver, Reply, ReplyReceiver, SendError, Sender, local_reply, reply,
-};
+use crate::uring::channel::{LocalReply, Reply, SendError, Sender, local_reply, reply};
 use crate::uring::{clock, next_turn, sleep, spawn_background, spawn_local};
+
+mod asked;
+
+pub use asked::Asked;
+use asked::Wait;
 
 /// The asking core stands above this bit of a request id.
 const CORE_SHIFT: u32 = 48;
@@ -89,6 +90,7 @@ pub struct Shard {
     cores: CoreSenders,
     support: Sender<ToSupport>,
     disk: Rc<Disk>,
+    disk_queue: RefCell<DiskQueue>,
     spare_effects: RefCell<Vec<Effects>>,
     /// Answered once every log is open.
     barriers: RefCell<Vec<Reply<()>>>,
@@ -128,6 +130,7 @@ impl Shard {
             cores,
             support,
             disk: Rc::new(disk),
+            disk_queue: RefCell::default(),
             spare_effects: RefCell::default(),
             barriers: RefCell::default(),
             level: Cell::new(DiskLevel::Normal),
@@ -206,29 +209,39 @@ impl Shard {
                     operation,
                     request,
                     background,
-                } => self.perform_disk(operation, request, background),
+                } => self.disk_queue.borrow_mut().offer(DiskWork {
+                    operation,
+                    request,
+                    background,
+                }),
                 Effect::Reply { id, answer } => self.answer(id, answer),
                 Effect::Propose(record) => self.propose(record),
                 Effect::Report(report) => tell(&report),
             }
         }
+        self.perform_disk();
     }
 
-    fn perform_disk(
-        self: &Rc<Self>,
-        operation: OperationId,
-        request: DiskRequest,
-        background: bool,
-    ) {
-        let shard = Rc::clone(self);
-        let performed = async move {
-            let result = shard.disk.perform(request).await;
-            shard.step(Event::Disk { operation, result });
-        };
-        if background {
-            spawn_background(performed).detach();
-        } else {
-            spawn_local(performed).detach();
+    /// Begins what there is room for on the disk. Each that ends lets the next begin.
+    fn perform_disk(self: &Rc<Self>) {
+        loop {
+            // Not in the head of a loop: there the borrow would last through its body.
+            let Some(work) = self.disk_queue.borrow_mut().start() else {
+                return;
+            };
+            let shard = Rc::clone(self);
+            let background = work.background;
+            let performed = async move {
+                let result = shard.disk.perform(work.request).await;
+                shard.disk_queue.borrow_mut().finish(background);
+                let operation = work.operation;
+                shard.step(Event::Disk { operation, result });
+            };
+            if background {
+                spawn_background(performed).detach();
+            } else {
+                spawn_local(performed).detach();
+            }
         }
     }
 
@@ -383,6 +396,7 @@ impl Shard {
                 .replicas()
                 .map(|replica| (replica.partition(), replica.describe()))
                 .collect(),
+            disk_operations: self.disk_queue.borrow().depths(),
             disk_level: self.level.get(),
         }
     }
@@ -578,72 +592,5 @@ impl Drop for ConnectionCount {
     fn drop(&mut self) {
         let cell = &self.shard.connections[self.face as usize];
         cell.set(cell.get().saturating_sub(1));
-    }
-}
-
-enum Wait {
-    Local(LocalReplyReceiver<Answer>),
-    Remote(ReplyReceiver<Answer>),
-    Refused(Rejection),
-    Over,
-}
-
-/// A request that was asked: a future of its answer. Dropping it ends a waiting fetch.
-pub struct Asked {
-    shard: Option<Rc<Shard>>,
-    core: CoreIndex,
-    id: RequestId,
-    wait: Wait,
-}
-
-impl std::fmt::Debug for Asked {
-    fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(formatter, "Asked({:?} of core {})", self.id, self.core)
-    }
-}
-
-impl Asked {
-    fn refused(rejection: Rejection) -> Self {
-        Self {
-            shard: None,
-            core: CoreIndex::ZERO,
-            id: RequestId(0),
-            wait: Wait::Refused(rejection),
-        }
-    }
-
-    /// Ends the wait of a fetch: its answer comes now, with what there is.
-    pub fn hurry(&self) {
-        if let Some(shard) = &self.shard
-            && matches!(self.wait, Wait::Local(_) | Wait::Remote(_))
-        {
-            shard.hurry(self.core, self.id);
-        }
-    }
-}
-
-impl Future for Asked {
-    type Output = Answer;
-
-    fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Answer> {
-        let polled = match &mut self.wait {
-            Wait::Local(wait) => Pin::new(wait).poll(context),
-            Wait::Remote(wait) => Pin::new(wait).poll(context),
-            Wait::Refused(rejection) => return Poll::Ready(Err(*rejection)),
-            Wait::Over => return Poll::Ready(Err(Rejection::NotLeader)),
-        };
-        match polled {
-            Poll::Pending => Poll::Pending,
-            Poll::Ready(answered) => {
-                self.wait = Wait::Over;
-                Poll::Ready(answered.unwrap_or(Err(Rejection::NotLeader)))
-            }
-        }
-    }
-}
-
-impl Drop for Asked {
-    fn drop(&mut self) {
-        self.hurry();
     }
 }

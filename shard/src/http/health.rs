@@ -97,6 +97,7 @@ mod tests {
             tail_cache_bytes: 0,
             connections: (0, 0),
             partitions: HashMap::new(),
+            disk_operations: (0, 0),
             disk_level: DiskLevel::Normal,
         }
     }

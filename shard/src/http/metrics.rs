@@ -423,6 +423,21 @@ impl Snapshot {
             ]
         });
         out.gauges("corelog_connections", "Open connections", connections)?;
+        let operations = self.cores.iter().flat_map(|(index, core)| {
+            let of = |state: &str, count: usize| {
+                let labels = vec![("core", index.to_string()), ("state", String::from(state))];
+                (labels, count as u64)
+            };
+            [
+                of("in_flight", core.disk_operations.0),
+                of("waiting", core.disk_operations.1),
+            ]
+        });
+        out.gauges(
+            "corelog_disk_operations",
+            "Reads, writes and other work on the disk",
+            operations,
+        )?;
         let level = self.cores.iter().map(|(_, core)| core.disk_level).max();
         let levels = [
             ("normal", DiskLevel::Normal),
@@ -510,6 +525,7 @@ mod tests {
             tail_cache_bytes: 5,
             connections: (1, 2),
             partitions: HashMap::new(),
+            disk_operations: (128, 6),
             disk_level: DiskLevel::Low,
         };
         report.counters.publishes = 7;
@@ -551,6 +567,7 @@ mod tests {
             "corelog_connections_ended_total{core=\"0\",face=\"kafka\",reason=\"malformed_body\"} 4",
             "corelog_http_requests_total{core=\"1\",route=\"publish\",status=\"2xx\"} 6",
             "corelog_budget_waits_total{core=\"0\"} 3",
+            "corelog_disk_operations{core=\"1\",state=\"waiting\"} 6",
             "corelog_disk_level{level=\"low\"} 1",
             "corelog_disk_level{level=\"full\"} 0",
             "corelog_connections{core=\"0\",face=\"http\"} 2",
