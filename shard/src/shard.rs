@@ -575,6 +575,18 @@ pub struct Reservation {
     bytes: usize,
 }
 
+impl Reservation {
+    /// Takes more of the budget, if it is there now. Whoever holds some already does not wait for more:
+    /// two that did could wait for each other.
+    pub fn try_grow(&mut self, bytes: usize) -> bool {
+        let has_grown = self.shard.state.borrow_mut().reserve(bytes).is_ok();
+        if has_grown {
+            self.bytes += bytes;
+        }
+        has_grown
+    }
+}
+
 impl Drop for Reservation {
     fn drop(&mut self) {
         self.shard.state.borrow_mut().budget().release(self.bytes);

@@ -110,6 +110,11 @@ impl Opener {
         })
     }
 
+    /// Memory that the output takes so far, in bytes. A body that is not compressed takes none of its own.
+    pub fn output_memory_bytes(&self) -> usize {
+        self.output.bytes.capacity()
+    }
+
     /// Works until about `budget_bytes` have been taken and given, or until the body is open.
     ///
     /// # Errors

@@ -2,7 +2,7 @@
 //!
 //! Invariants:
 //!
-//! 1. The offset that [`MessageReader::read`] returns is where the next read has to begin: every record
+//! 1. The offset that [`MessageReader::take`] returns is where the next read has to begin: every record
 //!    below it has been handed out, or was below the asked offset, or is not data.
 //! 2. A compressed batch opens to at most `BATCH_OPENED_BYTES_MAX`; one that does not, or cannot be read,
 //!    stops its partition there and no other.
@@ -12,7 +12,7 @@ use std::fmt;
 use base64::Engine as _;
 use bytes::Bytes;
 use corelog_batch::{
-    BatchError, BatchErrorKind, BatchHeader, Header, Record, batches, open, records,
+    BatchError, BatchErrorKind, BatchHeader, Batches, Codec, Header, Opener, Record, Turn, records,
 };
 use corelog_engine::identity::{Offset, PartitionIndex};
 use corelog_engine::limits::BATCH_OPENED_BYTES_MAX;
@@ -103,75 +103,81 @@ impl MessageReader {
         self.messages.len() >= self.messages_max || self.bytes >= self.bytes_max
     }
 
+    /// Takes no further message. Whether it has any.
+    pub fn close(&mut self) -> bool {
+        self.messages_max = self.messages.len();
+        !self.messages.is_empty()
+    }
+
     /// The messages so far.
     pub fn into_messages(self) -> Vec<Message> {
         self.messages
     }
 
-    /// Reads the batches of one partition from `offset` on. They must come from the log, verified.
+    /// The next batch of `batches` with something to read from `from` on. They must come from the log,
+    /// verified. A last batch that is cut off is left for the next read.
     ///
-    /// Returns the offset to go on from (invariant 1), and what stopped the reading early, if it was a
-    /// batch that cannot be read. A last batch that is cut off is left for the next read.
-    pub fn read(
-        &mut self,
-        topic: &str,
-        partition: PartitionIndex,
-        offset: Offset,
-        fetched: &[Bytes],
-    ) -> (Offset, Option<ReadFault>) {
-        let mut next = offset;
-        for batch in fetched.iter().cloned().flat_map(batches) {
-            if self.is_full() {
-                break;
-            }
-            let (header, bytes) = match batch {
-                Ok(batch) => batch,
-                Err(error) if error.is_incomplete() => break,
-                Err(error) => return (next, Some(fault_at(next, next, error))),
+    /// # Errors
+    /// The batch that stops this partition.
+    pub fn next_batch(&self, from: Offset, batches: &mut Batches) -> Result<NextBatch, ReadFault> {
+        let mut from = from;
+        while !self.is_full() {
+            let (header, bytes) = match batches.next() {
+                None => break,
+                Some(Ok(batch)) => batch,
+                Some(Err(error)) if error.is_incomplete() => break,
+                Some(Err(error)) => return Err(fault_at(from, from, error)),
             };
             let Some(after) = Offset::from_wire(header.next_offset()) else {
                 let error = BatchError::Offsets {
                     base_offset: header.base_offset,
                     last_offset_delta: header.last_offset_delta,
                 };
-                return (next, Some(fault_at(next, next, error)));
+                return Err(fault_at(from, from, error));
             };
-            if after <= next {
+            if after <= from {
                 continue;
             }
-            if !header.attributes.is_control() {
-                match self.read_batch(topic, partition, next, &header, &bytes) {
-                    Ok(None) => {}
-                    Ok(Some(stopped)) => return (stopped, None),
-                    Err(error) => return (next, Some(fault_at(next, after, error))),
-                }
+            if header.attributes.is_control() {
+                from = after;
+                continue;
             }
-            next = after;
+            let opener = Opener::new(&bytes, BATCH_OPENED_BYTES_MAX)
+                .map_err(|error| fault_at(from, after, error))?;
+            return Ok(NextBatch::Open(Box::new(OpeningBatch {
+                header,
+                from,
+                after,
+                opener,
+            })));
         }
-        (next, None)
+        Ok(NextBatch::End(from))
     }
 
-    /// Takes the records of one batch from `from` on; where that stopped, if before the end. A batch with a
-    /// bad record gives nothing.
-    fn read_batch(
+    /// Takes the records of an opened batch; the offset to go on from (invariant 1). A batch with a bad
+    /// record gives nothing.
+    ///
+    /// # Errors
+    /// The batch stops its partition.
+    pub fn take(
         &mut self,
         topic: &str,
         partition: PartitionIndex,
-        from: Offset,
-        header: &BatchHeader,
-        batch: &Bytes,
-    ) -> Result<Option<Offset>, BatchError> {
-        let body = open(batch, BATCH_OPENED_BYTES_MAX)?;
+        batch: &OpeningBatch,
+        body: Bytes,
+    ) -> Result<Offset, ReadFault> {
+        let header = &batch.header;
         let taken_before = (self.messages.len(), self.bytes);
         for record in records(header, body) {
-            let record = record.inspect_err(|_| {
+            let record = record.map_err(|error| {
                 self.messages.truncate(taken_before.0);
                 self.bytes = taken_before.1;
+                batch.fault(error)
             })?;
             let Some(offset) = Offset::from_wire(record.offset(header)) else {
                 continue;
             };
-            if offset < from {
+            if offset < batch.from {
                 continue;
             }
             let record_bytes = content_bytes(&record);
@@ -179,13 +185,67 @@ impl MessageReader {
             if self.is_full() || (!is_first && self.bytes + record_bytes > self.bytes_max) {
                 // Full for this answer, however small the next record is.
                 self.bytes = self.bytes.max(self.bytes_max);
-                return Ok(Some(offset));
+                return Ok(offset);
             }
             self.bytes += record_bytes;
             self.messages
                 .push(message(topic, partition, offset, header, record));
         }
-        Ok(None)
+        Ok(batch.after)
+    }
+}
+
+/// Where the reading of a partition stands.
+#[derive(Debug)]
+pub enum NextBatch {
+    /// This batch is to be opened and taken.
+    Open(Box<OpeningBatch>),
+    /// Nothing more is read; the offset to go on from next time.
+    End(Offset),
+}
+
+/// A batch on its way from the log to a [`MessageReader`].
+#[derive(Debug)]
+pub struct OpeningBatch {
+    header: BatchHeader,
+    from: Offset,
+    after: Offset,
+    opener: Opener,
+}
+
+impl OpeningBatch {
+    /// Where to go on if nothing of it is taken.
+    pub const fn from(&self) -> Offset {
+        self.from
+    }
+
+    /// Memory of its own that the opened part takes so far, in bytes.
+    pub fn memory_bytes(&self) -> usize {
+        self.opener.output_memory_bytes()
+    }
+
+    /// Memory of its own that the opened body takes: none where it lies in the fetched batch as it is.
+    pub fn body_memory_bytes(&self, body: &Bytes) -> usize {
+        match self.header.codec() {
+            Ok(Codec::None) | Err(_) => 0,
+            Ok(_) => body.len(),
+        }
+    }
+
+    /// Opens some more of it, about `budget_bytes`; the body once it is whole.
+    ///
+    /// # Errors
+    /// What stops its partition here (invariant 2).
+    pub fn turn(&mut self, budget_bytes: usize) -> Result<Option<Bytes>, ReadFault> {
+        match self.opener.turn(budget_bytes) {
+            Ok(Turn::More) => Ok(None),
+            Ok(Turn::Done(body)) => Ok(Some(body)),
+            Err(error) => Err(self.fault(error)),
+        }
+    }
+
+    fn fault(&self, error: BatchError) -> ReadFault {
+        fault_at(self.from, self.after, error)
     }
 }
 

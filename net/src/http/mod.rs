@@ -45,7 +45,7 @@ mod tests;
 pub use answer::{Answer, health_answer, metrics_answer};
 pub use body::{Field, Text, parse_body};
 pub use head::{Head, body_too_large, body_too_slow, check_head};
-pub use messages::{Message, MessageReader, ReadFault};
+pub use messages::{Message, MessageReader, NextBatch, OpeningBatch, ReadFault};
 pub use problem::{PROBLEM_CONTENT_TYPE, Problem, Retained};
 pub use publish_answer::publish_answer;
 pub use publish_plan::{

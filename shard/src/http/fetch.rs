@@ -20,17 +20,19 @@ use corelog_net::http::fetch::{
     FetchBody, FetchRequest, FetchStart, FetchedPartition, PlannedFetch, fetch_answer, plan_fetch,
 };
 use corelog_net::http::limits::PARTITIONS_MAX;
-use corelog_net::http::{Answer, Message, Problem, parse_body};
+use corelog_net::http::{Answer, Problem, parse_body};
 
 use super::body::reserve;
-use super::exchange::{Exchange, WORK_BYTES_MAX, compute, next_number};
+use super::exchange::{Exchange, compute, next_number};
+use super::reading::Reading;
 use crate::shard::Asked;
-use crate::uring::{next_turn, sleep};
+use crate::uring::sleep;
 
 /// A member that has no partitions waits at most this long: its assignment may come meanwhile.
 const UNASSIGNED_WAIT: Duration = Duration::from_secs(1);
 
-/// What was fetched takes this many times its size: opened, and as JSON.
+/// What was fetched takes this many times its size: as it is, and as JSON. What compressed batches open to
+/// comes on top.
 const COPIES: usize = 2;
 
 type Place = (String, PartitionIndex);
@@ -64,11 +66,11 @@ pub(super) async fn fetch(exchange: &mut Exchange, group: &str) -> Result<Answer
         .flat_map(|fetched| &fetched.batches)
         .map(Bytes::len)
         .sum::<usize>();
-    if fetched_bytes > 0 {
-        let held = reserve(&exchange.shard, fetched_bytes.saturating_mul(COPIES)).await?;
-        exchange.answer_held = Some(held);
-    }
-    let (messages, partitions) = open_batches(&request, &planned, &starts, parts).await;
+    let held = reserve(&exchange.shard, fetched_bytes.saturating_mul(COPIES)).await?;
+    let mut reading = Reading::new(request.reader(), held);
+    let partitions = read_parts(&mut reading, &planned, &starts, parts).await;
+    let (messages, held) = reading.finish();
+    exchange.answer_held = Some(held);
     let answer = compute(fetched_bytes, move || fetch_answer(&messages, &partitions));
     Ok(answer.await)
 }
@@ -313,16 +315,14 @@ async fn first_hurries_others(mut asked: Vec<Asked>) -> Vec<engine::Answer> {
     answers.into_iter().flatten().collect()
 }
 
-/// Opens what was fetched, batch by batch, with a turn for others after every so many bytes.
-async fn open_batches(
-    request: &FetchRequest,
+/// What each part comes to in the answer.
+async fn read_parts(
+    reading: &mut Reading,
     planned: &[PlannedFetch],
     starts: &[Result<(PartitionId, Offset), Rejection>],
     parts: Vec<Result<Fetched, FetchRefusal>>,
-) -> (Vec<Message>, Vec<FetchedPartition>) {
-    let mut reader = request.reader();
+) -> Vec<FetchedPartition> {
     let mut partitions = Vec::with_capacity(planned.len());
-    let mut worked_bytes = 0;
     for ((part, start), read) in planned.iter().zip(starts).zip(parts) {
         let start = start.ok().map(|(_, offset)| offset);
         let mut fetched = FetchedPartition {
@@ -338,22 +338,8 @@ async fn open_batches(
                 fetched.log_start = Some(read.log_start);
                 fetched.watermark = Some(read.watermark);
                 let mut next = start.unwrap_or(read.log_start);
-                for batch in read.batches {
-                    if reader.is_full() {
-                        break;
-                    }
-                    worked_bytes += batch.len();
-                    let (after, fault) = reader.read(&part.topic, part.partition, next, &[batch]);
-                    next = after;
-                    if let Some(fault) = fault {
-                        fetched.refusal = Some((fault.rejection(), Some(fault.to_string())));
-                        break;
-                    }
-                    if worked_bytes >= WORK_BYTES_MAX {
-                        worked_bytes = 0;
-                        next_turn().await;
-                    }
-                }
+                let taken = reading.read(&part.topic, part.partition, &mut next, read.batches);
+                fetched.refusal = taken.await.err();
                 fetched.next_offset = Some(next);
             }
             Err(refusal) => {
@@ -364,5 +350,5 @@ async fn open_batches(
         }
         partitions.push(fetched);
     }
-    (reader.into_messages(), partitions)
+    partitions
 }

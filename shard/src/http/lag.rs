@@ -13,8 +13,9 @@ use corelog_net::http::consumer_protocol::decode_assignment;
 use corelog_net::http::group::{HeldRange, PartitionLag};
 use corelog_net::http::{MessageReader, Problem};
 
+use super::body::reserve;
 use super::exchange::Exchange;
-use crate::uring::next_turn;
+use super::reading::Reading;
 
 /// Partitions whose oldest unread record is looked at in one description: each costs a read. The
 /// age of further ones is answered as not known.
@@ -103,22 +104,26 @@ async fn ages(
     });
     let mut ages = BTreeMap::new();
     for ((partition, next), answer) in unread.iter().zip(answers.await) {
-        if let Some(timestamp_ms) = oldest_ms(*next, answer) {
+        if let Some(timestamp_ms) = oldest_ms(exchange, *next, answer).await {
             ages.insert(*partition, timestamp_ms);
         }
-        // A batch may be large when it is opened.
-        next_turn().await;
     }
     ages
 }
 
-fn oldest_ms(next: Offset, answer: Answer) -> Option<u64> {
+async fn oldest_ms(exchange: &Exchange, next: Offset, answer: Answer) -> Option<u64> {
     let Ok(Response::Fetched(parts)) = answer else {
         return None;
     };
     let fetched = parts.into_iter().next()?.result.ok()?;
-    let mut reader = MessageReader::new(1, usize::MAX);
-    let batches: Vec<Bytes> = fetched.batches;
-    reader.read("", PartitionIndex::ZERO, next, &batches);
-    reader.into_messages().first()?.timestamp_ms
+    let fetched_bytes = fetched.batches.iter().map(Bytes::len).sum();
+    let held = reserve(&exchange.shard, fetched_bytes).await.ok()?;
+    let mut reading = Reading::new(MessageReader::new(1, usize::MAX), held);
+    let mut next = next;
+    // Without an age where the batch cannot be read: its lag in records and bytes is told all the same.
+    let _ = reading
+        .read("", PartitionIndex::ZERO, &mut next, fetched.batches)
+        .await;
+    let (messages, _) = reading.finish();
+    messages.first()?.timestamp_ms
 }

@@ -25,6 +25,7 @@ mod metrics;
 mod offsets;
 mod producers;
 mod publish;
+mod reading;
 mod topics;
 
 pub use connection::serve;

@@ -1,14 +1,14 @@
 //! Batches to messages.
 
 use bytes::{Bytes, BytesMut};
-use corelog_batch::{BatchOptions, Codec, stamp};
+use corelog_batch::{BatchOptions, Batches, Codec, batches as split, stamp};
 use corelog_engine::identity::{Offset, PartitionIndex};
 use corelog_engine::rejection::Rejection;
 use proptest::prelude::*;
 use serde_json::{Value, json};
 
 use super::super::publish::PublishBody;
-use super::super::{Message, MessageReader, ReadFault, parse_body, plan_publish};
+use super::super::{Message, MessageReader, NextBatch, ReadFault, parse_body, plan_publish};
 use super::{context, stored, stored_with};
 
 fn read_from(
@@ -16,8 +16,39 @@ fn read_from(
     offset: u64,
     batches: &[Bytes],
 ) -> (u64, Option<ReadFault>) {
-    let (next, fault) = reader.read("orders", PartitionIndex(3), Offset(offset), batches);
-    (next.get(), fault)
+    let mut next = Offset(offset);
+    for batch in batches {
+        let mut batches = split(batch.clone());
+        match read_all(reader, &mut next, &mut batches) {
+            Ok(()) => {}
+            Err(fault) => return (next.get(), Some(fault)),
+        }
+    }
+    (next.get(), None)
+}
+
+/// Reads in turns of one byte, so that every place to stop at is one.
+fn read_all(
+    reader: &mut MessageReader,
+    next: &mut Offset,
+    batches: &mut Batches,
+) -> Result<(), ReadFault> {
+    loop {
+        let mut batch = match reader.next_batch(*next, batches)? {
+            NextBatch::Open(batch) => batch,
+            NextBatch::End(end) => {
+                *next = end;
+                return Ok(());
+            }
+        };
+        *next = batch.from();
+        let body = loop {
+            if let Some(body) = batch.turn(1)? {
+                break body;
+            }
+        };
+        *next = reader.take("orders", PartitionIndex(3), &batch, body)?;
+    }
 }
 
 fn read(offset: u64, messages_max: usize, batches: &[Bytes]) -> (Vec<Message>, u64) {
