@@ -84,7 +84,8 @@ enum Waiting {
 pub struct Shard {
     core: CoreIndex,
     state: RefCell<CoreState>,
-    waiting: RefCell<HashMap<RequestId, Waiting>>,
+    /// Keyed by numbers of the broker's own: no client can choose ones that collide.
+    waiting: RefCell<HashMap<RequestId, Waiting, ahash::RandomState>>,
     next_id: Cell<u64>,
     armed: Cell<Option<Monotonic>>,
     cores: CoreSenders,
@@ -124,7 +125,9 @@ impl Shard {
         let shard = Rc::new(Self {
             core: index,
             state: RefCell::new(state),
-            waiting: RefCell::default(),
+            waiting: RefCell::new(HashMap::with_hasher(ahash::RandomState::with_seeds(
+                1, 2, 3, 4,
+            ))),
             next_id: Cell::new(0),
             armed: Cell::new(None),
             cores,
