@@ -74,7 +74,7 @@ impl DirectFile {
     }
 
     async fn open_as(path: PathBuf, order: WriteOrder, new: bool) -> io::Result<Self> {
-        refuse_polling(&path).await?;
+        refuse_polling(&path, new).await?;
         let first = open_direct(&path, order == WriteOrder::SyncedWrites, new).await?;
         Ok(Self {
             shared: Rc::new(Shared {
@@ -300,7 +300,9 @@ thread_local! {
 /// read succeeds without reaching the device, polling is taken for possible, and every later
 /// operation fails (or, on a device that polls, keeps a CPU busy while anything is in flight). A
 /// file opened for writing alone cannot be read, which it takes for "no polling".
-async fn refuse_polling(path: &Path) -> io::Result<()> {
+///
+/// A file that exists is opened so itself: a disk without room for another one is still read.
+async fn refuse_polling(path: &Path, new: bool) -> io::Result<()> {
     let folder = path
         .parent()
         .filter(|folder| !folder.as_os_str().is_empty())
@@ -313,29 +315,12 @@ async fn refuse_polling(path: &Path) -> io::Result<()> {
     if KNOWN_DEVICES.with_borrow(|known| known.contains(&device)) {
         return Ok(());
     }
+    let path = path.to_path_buf();
     run_to_end(async move {
-        let probe = match OpenOptions::new()
-            .write(true)
-            .tmpfile(true)
-            .dma_open(&folder)
-            .await
-        {
-            Ok(probe) => probe,
-            // Some file systems have no unnamed files.
-            Err(_) => {
-                let name = format!(".direct-io-probe-{}-{device}", std::process::id());
-                let path = folder.join(name);
-                let mut options = OpenOptions::new();
-                let probe = options
-                    .write(true)
-                    .create(true)
-                    .truncate(true)
-                    .mode(0o600)
-                    .dma_open(&path)
-                    .await?;
-                probe.remove().await?;
-                probe
-            }
+        let probe = if new {
+            open_unnamed(&folder, device).await?
+        } else {
+            OpenOptions::new().write(true).dma_open(&path).await?
         };
         probe.close().await?;
         Ok::<(), io::Error>(())
@@ -343,4 +328,27 @@ async fn refuse_polling(path: &Path) -> io::Result<()> {
     .await?;
     KNOWN_DEVICES.with_borrow_mut(|known| known.insert(device));
     Ok(())
+}
+
+/// A file for writing alone that nothing names.
+async fn open_unnamed(folder: &Path, device: u64) -> io::Result<DmaFile> {
+    let unnamed = OpenOptions::new()
+        .write(true)
+        .tmpfile(true)
+        .dma_open(folder)
+        .await;
+    if let Ok(file) = unnamed {
+        return Ok(file);
+    }
+    // Some file systems have no unnamed files.
+    let path = folder.join(format!(".direct-io-probe-{}-{device}", std::process::id()));
+    let file = OpenOptions::new()
+        .write(true)
+        .create(true)
+        .truncate(true)
+        .mode(0o600)
+        .dma_open(&path)
+        .await?;
+    file.remove().await?;
+    Ok(file)
 }
