@@ -293,7 +293,7 @@ impl Log {
 
     pub(super) fn start_scan(&mut self, snapshot: Option<Bytes>, queue: &mut DiskQueue<'_>) {
         let state = self.keeper.state();
-        let (checkpoint, is_clean) = (state.checkpoint, state.clean);
+        let (checkpoint, start, is_clean) = (state.checkpoint, state.start, state.clean);
         let Some(recovery) = &mut self.recovery else {
             return;
         };
@@ -309,11 +309,14 @@ impl Log {
         let file_bytes = recovery.size_of(LogFile::Segment(checkpoint.segment));
         recovery.file_bytes = file_bytes.unwrap_or(0);
         self.open_index(checkpoint.segment, checkpoint.position);
-        if is_clean {
-            return self.finish_recovery(false);
-        }
-        if file_bytes.is_none() {
-            return self.repair(queue);
+        if is_clean || file_bytes.is_none() {
+            if checkpoint.offset < start {
+                return self.stop_before_start(checkpoint.offset);
+            }
+            return match is_clean {
+                true => self.finish_recovery(false),
+                false => self.repair(queue),
+            };
         }
         self.read_scan(SCAN_READ_BYTES, queue);
     }
@@ -469,6 +472,9 @@ impl Log {
                 format!("the batches end at offset {end}, and were durable up to {durable_end}");
             return self.stop_corrupt(LogFile::Segment(base), position, what);
         }
+        if end < self.keeper.state().start {
+            return self.stop_before_start(end);
+        }
         // A cut under way: the segments above go.
         while let Some(last) = self.segments.back()
             && last.base > base
@@ -497,6 +503,13 @@ impl Log {
             recovery.file_bytes = file_bytes.unwrap_or(position);
             self.repair(queue);
         }
+    }
+
+    /// The state claims a start that its batches do not reach: one of them is wrong.
+    fn stop_before_start(&mut self, end: Offset) {
+        let start = self.keeper.state().start;
+        let what = format!("the log starts at offset {start}, and its batches end at {end}");
+        self.stop_corrupt(LogFile::State, 0, what);
     }
 
     /// The stale tail is gone.

@@ -5,7 +5,7 @@ use bytes::Bytes;
 use super::harness::{Harness, batch, settings};
 use crate::disk::{DiskRequest, LogFile};
 use crate::identity::{LeaderEpoch, Offset};
-use crate::log::state::SLOT_BYTES;
+use crate::log::state::{DurableState, SLOT_BYTES};
 use crate::log::{LogFault, LogPhase, LogProgress};
 
 fn is_state_write(request: &DiskRequest) -> bool {
@@ -207,6 +207,28 @@ fn a_newer_format_is_refused_by_name() {
         panic!("not refused");
     };
     assert!(corruption.what.contains("version 2"), "{}", corruption.what);
+}
+
+#[test]
+fn a_start_that_the_batches_do_not_reach_is_corrupt() {
+    for stop in [false, true] {
+        let mut harness = Harness::new(settings());
+        harness.append(&[batch(100, 1)]);
+        harness.run();
+        if stop {
+            harness.stop(b"");
+        }
+        let file = &mut harness.disk.file_mut(LogFile::State).bytes;
+        for slot in file.chunks_mut(SLOT_BYTES) {
+            if let Ok((sequence, mut state)) = DurableState::decode(slot) {
+                state.start = Offset(1_000);
+                let bytes = state.encode(sequence);
+                slot[..bytes.len()].copy_from_slice(&bytes);
+            }
+        }
+        let harness = harness.reopen_and_run();
+        assert!(harness.is_corrupt());
+    }
 }
 
 #[test]
