@@ -224,9 +224,7 @@ impl Log {
         let first = self.segments.front().map_or(at.base, |first| first.base);
         let version = self.keeper.change(|state| {
             state.cut_to = Some(at.offset);
-            state
-                .history
-                .retain(|entry| entry.first_offset <= at.offset);
+            state.cut_history(at.offset);
             if state.checkpoint.offset > at.offset {
                 state.checkpoint = Checkpoint {
                     offset: first,

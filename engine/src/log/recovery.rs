@@ -582,6 +582,7 @@ impl Log {
             let version = self.keeper.change(|state| state.cut_to = None);
             self.keeper.gate(version);
         }
+        self.forget_epochs_without_records();
         self.bytes_since_checkpoint = recovery.scanned_bytes;
         self.is_snapshot_lost = recovery.rebuild.is_some();
         let (snapshot_offset, snapshot_lost) = match recovery.rebuild {
@@ -602,5 +603,16 @@ impl Log {
             cut_bytes: recovery.cut_bytes,
             clean: !was_scanned,
         }));
+    }
+
+    /// An epoch can be durable before what was appended ahead of it is; where a crash takes that, the
+    /// epoch begins above the end. Its promise stays.
+    fn forget_epochs_without_records(&mut self) {
+        let end = self.end();
+        let history = &self.keeper.state().history;
+        if history.last().is_some_and(|last| last.first_offset > end) {
+            let version = self.keeper.change(|state| state.cut_history(end));
+            self.keeper.gate(version);
+        }
     }
 }

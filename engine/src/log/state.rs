@@ -125,6 +125,11 @@ impl DurableState {
         });
     }
 
+    /// Forgets the epochs that begin above `end`, of which no record is left.
+    pub fn cut_history(&mut self, end: Offset) {
+        self.history.retain(|entry| entry.first_offset <= end);
+    }
+
     /// The epoch of the record at `offset`; `None` if history does not reach back to it.
     pub fn epoch_at(&self, offset: Offset) -> Option<LeaderEpoch> {
         let after = self

@@ -209,25 +209,49 @@ fn a_newer_format_is_refused_by_name() {
     assert!(corruption.what.contains("version 2"), "{}", corruption.what);
 }
 
+/// A log of one batch, opened with another state than it left.
+fn reopened_with(stop: bool, change: impl Fn(&mut DurableState)) -> Harness {
+    let mut harness = Harness::new(settings());
+    harness.append(&[batch(100, 1)]);
+    harness.run();
+    if stop {
+        harness.stop(b"");
+    }
+    let file = &mut harness.disk.file_mut(LogFile::State).bytes;
+    for slot in file.chunks_mut(SLOT_BYTES) {
+        if let Ok((sequence, mut state)) = DurableState::decode(slot) {
+            change(&mut state);
+            let bytes = state.encode(sequence);
+            slot[..bytes.len()].copy_from_slice(&bytes);
+        }
+    }
+    harness.reopen_and_run()
+}
+
 #[test]
 fn a_start_that_the_batches_do_not_reach_is_corrupt() {
     for stop in [false, true] {
-        let mut harness = Harness::new(settings());
-        harness.append(&[batch(100, 1)]);
-        harness.run();
-        if stop {
-            harness.stop(b"");
-        }
-        let file = &mut harness.disk.file_mut(LogFile::State).bytes;
-        for slot in file.chunks_mut(SLOT_BYTES) {
-            if let Ok((sequence, mut state)) = DurableState::decode(slot) {
-                state.start = Offset(1_000);
-                let bytes = state.encode(sequence);
-                slot[..bytes.len()].copy_from_slice(&bytes);
-            }
-        }
-        let harness = harness.reopen_and_run();
+        let harness = reopened_with(stop, |state| state.start = Offset(1_000));
         assert!(harness.is_corrupt());
+    }
+}
+
+#[test]
+fn an_epoch_of_which_a_crash_left_no_record_is_forgotten_and_its_promise_kept() {
+    for stop in [false, true] {
+        let mut harness = reopened_with(stop, |state| {
+            state.promised = LeaderEpoch(9);
+            state.begin_epoch(LeaderEpoch(9), Offset(1_000));
+        });
+        assert_eq!(harness.log.promised(), LeaderEpoch(9));
+        assert!(harness.log.epoch() < Some(LeaderEpoch(9)));
+        harness.begin_epoch(10);
+        harness.append(&[batch(100, 2)]);
+        harness.run();
+        let mut harness = harness.reopen_and_run();
+        assert_eq!(harness.log.end(), Offset(2));
+        assert_eq!(harness.log.epoch(), Some(LeaderEpoch(10)));
+        harness.assert_holds_all(0);
     }
 }
 
