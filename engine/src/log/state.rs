@@ -24,6 +24,9 @@ pub(super) const STATE_FILE_BYTES: usize = 2 * SLOT_BYTES;
 /// Most entries of an epoch history.
 pub(super) const HISTORY_ENTRIES_MAX: usize = 1_000;
 
+/// No state was ever written as often: a larger number is damage, and leaves no room for the next.
+const SEQUENCE_MAX: u64 = 1 << 60;
+
 const FORMAT: Format = Format {
     magic: *b"corelogS",
     version: 1,
@@ -188,11 +191,14 @@ impl DurableState {
     fn decode_body(mut body: &[u8]) -> Option<(u64, Self)> {
         let body = &mut body;
         let sequence = body.try_get_u64().ok()?;
+        if sequence > SEQUENCE_MAX {
+            return None;
+        }
         let topic = TopicId(get_id(body)?);
         let partition = PartitionIndex(body.try_get_u32().ok()?);
         let log_id = LogId(get_id(body)?);
         let clean = get_bool(body)?;
-        let promised = LeaderEpoch(body.try_get_u32().ok()?);
+        let promised = get_epoch(body)?;
         let checkpoint = Checkpoint {
             offset: get_offset(body)?,
             segment: get_offset(body)?,
@@ -202,8 +208,19 @@ impl DurableState {
             first_append_ms: body.try_get_u64().ok()?,
             producers: get_bool(body)?,
         };
+        // A segment's indexes count offsets and positions from its base in 32 bits.
+        let in_segment = checkpoint
+            .offset
+            .get()
+            .checked_sub(checkpoint.segment.get())?;
+        if in_segment > u64::from(u32::MAX) || checkpoint.position > u64::from(u32::MAX) {
+            return None;
+        }
         let start = get_offset(body)?;
-        let start_epoch = get_optional_u32(body)?.map(LeaderEpoch);
+        let start_epoch = match get_optional_u32(body)? {
+            Some(epoch) => Some(epoch_of(epoch)?),
+            None => None,
+        };
         let durable_end = get_offset(body)?;
         let cut_to = match body.try_get_u64().ok()? {
             u64::MAX => None,
@@ -216,7 +233,7 @@ impl DurableState {
         let mut history: Vec<HistoryEntry> = Vec::with_capacity(count);
         for _ in 0..count {
             let entry = HistoryEntry {
-                epoch: LeaderEpoch(body.try_get_u32().ok()?),
+                epoch: get_epoch(body)?,
                 first_offset: get_offset(body)?,
             };
             let in_order = history.last().is_none_or(|last| {
@@ -280,6 +297,15 @@ fn get_offset(body: &mut &[u8]) -> Option<Offset> {
 fn put_optional_u32(body: &mut Vec<u8>, value: Option<u32>) {
     body.put_u8(u8::from(value.is_some()));
     body.put_u32(value.unwrap_or(0));
+}
+
+/// An epoch that the wire can say.
+fn epoch_of(number: u32) -> Option<LeaderEpoch> {
+    LeaderEpoch::from_wire(i32::try_from(number).ok()?)
+}
+
+fn get_epoch(body: &mut &[u8]) -> Option<LeaderEpoch> {
+    epoch_of(body.try_get_u32().ok()?)
 }
 
 fn get_optional_u32(body: &mut &[u8]) -> Option<Option<u32>> {
