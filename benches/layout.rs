@@ -37,7 +37,7 @@ struct Settings {
 
 fn main() -> io::Result<()> {
     let settings = settings_from(std::env::args().skip(1))?;
-    let placement = place_cores(1)?;
+    let placement = place_cores(1, None)?;
     let options = CoreOptions {
         cpu: placement.cpus.first().copied().flatten(),
         io_memory_bytes: 64 << 20,

@@ -18,7 +18,7 @@ fn main() -> io::Result<()> {
         .and_then(|count| count.parse().ok())
         .unwrap_or(4_usize);
     let frames = gigabytes * 1_000_000_000 / FRAME_BYTES;
-    let placement = place_cores(1)?;
+    let placement = place_cores(1, None)?;
     for fresh in [false, true] {
         let (address_to, address) = reply::<SocketAddr>();
         let cpu = placement.cpus.first().copied().flatten();

@@ -59,7 +59,7 @@ fn main() -> io::Result<()> {
         order,
     } = settings_from(std::env::args().skip(1))?;
     check_locked_memory(2, IO_MEMORY_BYTES).map_err(io::Error::other)?;
-    let placement = place_cores(2)?;
+    let placement = place_cores(2, None)?;
     if let Some(notice) = &placement.notice {
         println!("{notice}");
     }

@@ -157,7 +157,7 @@ impl Broker {
         let broker = BrokerId(options.broker);
         let directory = DataDirectory::open(&options.data_dir, broker, clock::wall())
             .map_err(|error| BrokerError::new("opening the data directory", error))?;
-        let placement = place_cores(options.cores)
+        let placement = place_cores(options.cores, Some(&options.data_dir))
             .map_err(|error| BrokerError::new("placing the cores", error))?;
         check_locked_memory(options.cores, IO_MEMORY_BYTES)
             .map_err(|error| BrokerError::new("locking memory", error))?;

@@ -15,6 +15,9 @@ use crate::uring::{
 /// Name of the file that is measured on, below the data directory. It is removed afterwards.
 const FILE_NAME: &str = "tune-disk.tmp";
 
+/// Longer than a reactor needs to go to sleep, shorter than it keeps the kernel's workers from the CPU.
+const SPIN_US: u64 = 30;
+
 /// The file is written with zeros in pieces of this many bytes.
 const PIECE_BYTES: usize = 4 << 20;
 
@@ -45,10 +48,16 @@ pub fn tune_disk(
 ) -> io::Result<DiskReport> {
     std::fs::create_dir_all(data_dir)?;
     let folder: PathBuf = data_dir.to_path_buf();
-    let cpu = place_cores(1)?.cpus.first().copied().flatten();
+    let cpu = place_cores(1, Some(data_dir))?
+        .cpus
+        .first()
+        .copied()
+        .flatten();
     let options = CoreOptions {
         cpu,
         name: String::from("tune-disk"),
+        // The disk is to be measured, not how deeply a core sleeps between two of its answers.
+        spin_us: SPIN_US,
         ..CoreOptions::default()
     };
     run_core(options, move || async move {

@@ -23,6 +23,7 @@ pub mod core;
 pub mod directory;
 pub mod file;
 pub mod http;
+mod interrupts;
 pub mod placement;
 pub mod stream;
 pub mod tcp;

@@ -2,6 +2,9 @@
 
 use std::fs;
 use std::io;
+use std::path::Path;
+
+use super::interrupts::{interrupt_cpu, nearest_folder};
 
 /// Rings per core that register the core's I/O memory.
 const RINGS_PER_CORE: u64 = 3;
@@ -23,14 +26,21 @@ pub struct CorePlacement {
     pub notice: Option<String>,
 }
 
-/// Gives each of `cores` a CPU, out of those that this process may use.
+/// Gives each of `cores` a CPU, out of those that this process may use: first the one that takes the
+/// interrupts of the disk below `data`, where one does, then the others in their order.
 ///
 /// With fewer CPUs than cores no core is pinned and none may spin, and the placement says so.
 ///
 /// # Errors
 /// If the process's affinity mask cannot be read.
-pub fn place_cores(cores: usize) -> io::Result<CorePlacement> {
-    Ok(place_on(cores, &allowed_cpus()?))
+pub fn place_cores(cores: usize, data: Option<&Path>) -> io::Result<CorePlacement> {
+    let mut cpus = allowed_cpus()?;
+    let first = data.and_then(nearest_folder);
+    let first = first.and_then(|folder| interrupt_cpu(&folder));
+    if let Some(at) = cpus.iter().position(|cpu| Some(*cpu) == first) {
+        cpus[..=at].rotate_right(1);
+    }
+    Ok(place_on(cores, &cpus))
 }
 
 /// The CPUs that this process may use: its affinity mask, which containers and `taskset` narrow.
